@@ -1,0 +1,1 @@
+//! Aborted transactions of a partition, found by offset range

@@ -1,0 +1,1 @@
+//! The broker: connections, handlers, owner thread, publication

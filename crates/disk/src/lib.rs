@@ -1,0 +1,1 @@
+//! The disk seam: trait, operating system disk, simulated disk

@@ -1,0 +1,1 @@
+//! Consumer groups and their offsets as a pure state machine

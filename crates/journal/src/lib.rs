@@ -1,0 +1,1 @@
+//! The write-ahead log: slots, frames, group commit, recovery

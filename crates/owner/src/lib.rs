@@ -1,0 +1,1 @@
+//! All state of one journal: decide and apply

@@ -1,0 +1,1 @@
+//! A partition's log: tail in memory, segments on disk, checkpoint files

@@ -1,0 +1,1 @@
+//! Producer windows, open transactions and the last stable offset of a partition

@@ -1,0 +1,1 @@
+//! Kafka v2 record batches: view, validation, records, control batches

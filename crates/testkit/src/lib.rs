@@ -1,0 +1,1 @@
+//! In-process broker, raw client, manual clock, fault plans

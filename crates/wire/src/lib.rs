@@ -1,0 +1,1 @@
+//! Frames, headers, the API table and bounds-checked decoding
