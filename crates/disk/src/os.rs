@@ -1,0 +1,262 @@
+//! The operating system's disk.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::{DirEntry, Disk, DiskFile, OpenMode};
+
+/// Linux takes at most this many slices in one pwritev (IOV_MAX).
+const SLICES_PER_CALL_MAX: usize = 1024;
+
+/// [`Disk`] over the file system of the operating system.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct OsDisk;
+
+impl Disk for OsDisk {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(dir)
+    }
+
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        match mode {
+            OpenMode::Read => {}
+            OpenMode::ReadWrite => {
+                options.write(true);
+            }
+            OpenMode::CreateNew => {
+                options.write(true).create_new(true);
+            }
+            OpenMode::OpenOrCreate => {
+                options.write(true).create(true).truncate(false);
+            }
+        }
+        Ok(Arc::new(OsFile {
+            file: options.open(path)?,
+        }))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let name = entry.file_name().into_string().map_err(|name| {
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{}: the name {name:?} is not UTF-8", dir.display()),
+                )
+            })?;
+            let meta = entry.metadata()?;
+            entries.push(DirEntry {
+                name,
+                is_dir: meta.is_dir(),
+                len: if meta.is_dir() { 0 } else { meta.len() },
+            });
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        std::fs::exists(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        std::fs::remove_dir(dir)
+    }
+
+    fn remove_dir_all(&self, dir: &Path) -> io::Result<()> {
+        std::fs::remove_dir_all(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Box::new(file)),
+            Err(TryLockError::WouldBlock) => Err(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                format!("{} is locked by another process", path.display()),
+            )),
+            Err(TryLockError::Error(e)) => Err(e),
+        }
+    }
+}
+
+struct OsFile {
+    file: File,
+}
+
+impl DiskFile for OsFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(buf, offset)
+    }
+
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        for mut group in bufs.chunks(SLICES_PER_CALL_MAX) {
+            while !group.is_empty() {
+                let mut written = match rustix::io::pwritev(&self.file, group, offset) {
+                    Ok(0) if group.iter().all(|b| b.is_empty()) => break,
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(n) => n,
+                    Err(rustix::io::Errno::INTR) => continue,
+                    Err(e) => return Err(e.into()),
+                };
+                offset += written as u64;
+                while let Some(first) = group.first().filter(|first| written >= first.len()) {
+                    written -= first.len();
+                    group = &group[1..];
+                }
+                if let Some(first) = group.first().filter(|_| written > 0) {
+                    // The kernel stopped inside this slice: finish it alone, then go on with whole
+                    // ones.
+                    self.file.write_all_at(&first[written..], offset)?;
+                    offset += (first.len() - written) as u64;
+                    group = &group[1..];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        use rustix::fs::{FallocateFlags, fallocate};
+        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len) {
+            // A file system without it: ENOSPC then shows at the write, which every caller handles.
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{create_dir_all_durable, read_all, read_exact_at, write_atomic};
+
+    #[test]
+    fn a_file_keeps_what_was_written_at_each_position() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = OsDisk.open(&path, OpenMode::CreateNew).unwrap();
+        file.write_at(b"hello", 0).unwrap();
+        file.write_vectored_at(
+            &[IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cd")],
+            3,
+        )
+        .unwrap();
+        file.allocate(0, 8192).unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(
+            file.len().unwrap(),
+            7,
+            "allocate does not change the length"
+        );
+        let mut buf = [0; 10];
+        assert_eq!(file.read_at(&mut buf, 0).unwrap(), 7);
+        assert_eq!(&buf[..7], b"helabcd");
+        assert_eq!(file.read_at(&mut buf, 100).unwrap(), 0);
+        let err = read_exact_at(&*file, &mut buf, 0).unwrap_err();
+        assert_eq!(err.kind(), io::ErrorKind::UnexpectedEof);
+        let again = OsDisk.open(&path, OpenMode::CreateNew).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        file.set_len(2).unwrap();
+        assert_eq!(read_all(&OsDisk, &path).unwrap(), b"he");
+    }
+
+    #[test]
+    fn more_slices_than_one_call_takes_are_all_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = OsDisk
+            .open(&dir.path().join("f"), OpenMode::OpenOrCreate)
+            .unwrap();
+        let bytes: Vec<[u8; 3]> = (0..3000u32).map(|i| [i as u8, (i >> 8) as u8, 7]).collect();
+        let slices: Vec<IoSlice<'_>> = bytes.iter().map(|b| IoSlice::new(b)).collect();
+        file.write_vectored_at(&slices, 5).unwrap();
+        let mut back = vec![0; 9000];
+        read_exact_at(&*file, &mut back, 5).unwrap();
+        assert_eq!(back, bytes.concat());
+    }
+
+    #[test]
+    fn directories_list_sorted_and_renames_replace() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b");
+        create_dir_all_durable(&OsDisk, &deep).unwrap();
+        write_atomic(&OsDisk, &deep, "z", b"1").unwrap();
+        write_atomic(&OsDisk, &deep, "z", b"22").unwrap();
+        write_atomic(&OsDisk, &deep, "c", b"333").unwrap();
+        OsDisk.create_dir_all(&deep.join("m")).unwrap();
+        let names: Vec<_> = OsDisk
+            .list(&deep)
+            .unwrap()
+            .into_iter()
+            .map(|e| (e.name, e.is_dir, e.len))
+            .collect();
+        let want = [("c", false, 3), ("m", true, 0), ("z", false, 2)];
+        assert_eq!(names, want.map(|(n, d, l)| (n.to_string(), d, l)));
+        OsDisk.remove_dir(&deep.join("m")).unwrap();
+        assert!(OsDisk.remove_dir(&deep).is_err(), "not empty");
+        OsDisk.remove_dir_all(&deep).unwrap();
+        assert!(!OsDisk.exists(&deep).unwrap());
+    }
+
+    #[test]
+    fn a_lock_has_one_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = OsDisk.lock(&path).unwrap();
+        let second = OsDisk.lock(&path).err().expect("the lock is held");
+        assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
+        drop(held);
+        OsDisk.lock(&path).unwrap();
+    }
+}

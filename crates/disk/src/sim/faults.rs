@@ -1,0 +1,188 @@
+//! What a test can do to the simulated disk, and what it can ask.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use parking_lot::MutexGuard;
+
+use super::{SimDisk, State};
+
+/// EIO of Linux.
+const EIO: i32 = 5;
+/// ENOSPC of Linux.
+const ENOSPC: i32 = 28;
+
+pub(super) fn enospc() -> io::Error {
+    io::Error::from_raw_os_error(ENOSPC)
+}
+
+/// An error to be answered to a coming call of one kind.
+#[derive(Default)]
+pub(super) struct FailNext {
+    /// (calls that still succeed, errno)
+    next: Option<(u64, i32)>,
+}
+
+impl FailNext {
+    pub(super) fn take(&mut self) -> io::Result<()> {
+        match self.next {
+            Some((0, errno)) => {
+                self.next = None;
+                Err(io::Error::from_raw_os_error(errno))
+            }
+            Some((skip, errno)) => {
+                self.next = Some((skip - 1, errno));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Calls counted by the path they were made on.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// `sync_data` calls, held and failed ones included.
+    pub syncs: u64,
+    pub dir_syncs: u64,
+    /// `write_at` and `write_vectored_at` calls.
+    pub writes: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Faults {
+    pub(super) powered_off: bool,
+    /// Changing calls until the power goes.
+    steps_left: Option<u64>,
+    steps: u64,
+    pub(super) never_sync: bool,
+    pub(super) capacity: Option<u64>,
+    hold_syncs: bool,
+    waiting_syncs: usize,
+    pub(super) syncs: FailNext,
+    pub(super) writes: FailNext,
+    pub(super) reads: FailNext,
+    counts: BTreeMap<PathBuf, Counts>,
+}
+
+impl Faults {
+    pub(super) fn check_power(&self) -> io::Result<()> {
+        if self.powered_off {
+            Err(io::Error::from_raw_os_error(EIO))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn step(&mut self) {
+        self.steps += 1;
+        if let Some(left) = &mut self.steps_left {
+            *left = left.saturating_sub(1);
+            self.powered_off |= *left == 0;
+        }
+    }
+
+    pub(super) fn count(&mut self, path: &Path) -> &mut Counts {
+        self.counts.entry(path.to_path_buf()).or_default()
+    }
+}
+
+impl SimDisk {
+    /// From now on a file sync blocks until [`SimDisk::release_syncs`].
+    pub fn hold_syncs(&self) {
+        self.inner.state.lock().faults.hold_syncs = true;
+    }
+
+    /// Lets held and later syncs go on.
+    pub fn release_syncs(&self) {
+        self.inner.state.lock().faults.hold_syncs = false;
+        self.inner.changed.notify_all();
+    }
+
+    /// Blocks until `count` syncs are being held.
+    pub fn wait_for_held_syncs(&self, count: usize) {
+        let mut state = self.inner.state.lock();
+        while state.faults.waiting_syncs < count {
+            self.inner.changed.wait(&mut state);
+        }
+    }
+
+    /// Syncs being held now.
+    pub fn held_syncs(&self) -> usize {
+        self.inner.state.lock().faults.waiting_syncs
+    }
+
+    pub(super) fn wait_while_held(&self, state: &mut MutexGuard<'_, State>) {
+        if !state.faults.hold_syncs {
+            return;
+        }
+        state.faults.waiting_syncs += 1;
+        self.inner.changed.notify_all();
+        while state.faults.hold_syncs && !state.faults.powered_off {
+            self.inner.changed.wait(state);
+        }
+        state.faults.waiting_syncs -= 1;
+        self.inner.changed.notify_all();
+    }
+
+    /// The next file sync fails with `errno`; what it should have made durable then reads well
+    /// until the next crash, and is gone after it.
+    pub fn fail_next_sync(&self, errno: i32) {
+        self.fail_sync_after(0, errno);
+    }
+
+    /// The file sync after the next `skip` ones fails with `errno`.
+    pub fn fail_sync_after(&self, skip: u64, errno: i32) {
+        self.inner.state.lock().faults.syncs.next = Some((skip, errno));
+    }
+
+    /// The write after the next `skip` ones fails with `errno` and writes nothing.
+    pub fn fail_write_after(&self, skip: u64, errno: i32) {
+        self.inner.state.lock().faults.writes.next = Some((skip, errno));
+    }
+
+    /// The read after the next `skip` ones fails with `errno`.
+    pub fn fail_read_after(&self, skip: u64, errno: i32) {
+        self.inner.state.lock().faults.reads.next = Some((skip, errno));
+    }
+
+    /// Limits the space of all files together; `None` is no limit. Beyond it: ENOSPC.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.inner.state.lock().faults.capacity = bytes;
+    }
+
+    /// Makes every sync a lie: it answers success and does nothing. For tests of tests.
+    pub fn never_sync(&self, lie: bool) {
+        self.inner.state.lock().faults.never_sync = lie;
+    }
+
+    /// Cuts the power within the `steps`-th changing call from now (1 = the next): a write is then
+    /// in flight, anything else has not happened. What the next start finds is [`SimDisk::crash`].
+    pub fn cut_power_after(&self, steps: u64) {
+        self.inner.state.lock().faults.steps_left = Some(steps);
+    }
+
+    /// True once the power was cut.
+    pub fn is_powered_off(&self) -> bool {
+        self.inner.state.lock().faults.powered_off
+    }
+
+    /// Changing calls so far, the range for [`SimDisk::cut_power_after`].
+    pub fn steps(&self) -> u64 {
+        self.inner.state.lock().faults.steps
+    }
+
+    /// Calls on paths at or below `prefix`.
+    pub fn counts(&self, prefix: &Path) -> Counts {
+        let state = self.inner.state.lock();
+        let mut sum = Counts::default();
+        for (_, counts) in (state.faults.counts.iter()).filter(|(path, _)| path.starts_with(prefix))
+        {
+            sum.syncs += counts.syncs;
+            sum.dir_syncs += counts.dir_syncs;
+            sum.writes += counts.writes;
+        }
+        sum
+    }
+}

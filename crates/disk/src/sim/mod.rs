@@ -1,0 +1,445 @@
+//! A disk in memory that can lose power, for tests.
+//!
+//! It keeps what was synced apart from what was only written: bytes by page, lengths, and names.
+//! After [`SimDisk::crash`] unsynced pages may be there or not, in any combination and across
+//! files, torn at 512 bytes; an overwrite that was lost shows the old bytes; a length may survive
+//! without its data; a name that was not synced may be gone. Everything random comes from seeds.
+
+mod faults;
+mod inode;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use crate::{DirEntry, Disk, DiskFile, OpenMode};
+use faults::Faults;
+use inode::Inode;
+use names::{Entry, Ino, Names};
+
+/// The simulated disk; clones are handles on the same one.
+#[derive(Clone)]
+pub struct SimDisk {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    /// Told at every change that a test or a held sync may wait for.
+    changed: Condvar,
+}
+
+struct State {
+    names: Names,
+    inodes: BTreeMap<Ino, Inode>,
+    next_ino: Ino,
+    locked: BTreeSet<PathBuf>,
+    rng: StdRng,
+    faults: Faults,
+}
+
+impl SimDisk {
+    /// An empty disk. The seed decides when the kernel writes dirty pages back on its own.
+    pub fn new(seed: u64) -> SimDisk {
+        SimDisk::with(Names::default(), BTreeMap::new(), 1, seed)
+    }
+
+    fn with(names: Names, inodes: BTreeMap<Ino, Inode>, next_ino: Ino, seed: u64) -> SimDisk {
+        SimDisk {
+            inner: Arc::new(Inner {
+                state: Mutex::new(State {
+                    names,
+                    inodes,
+                    next_ino,
+                    locked: BTreeSet::new(),
+                    rng: StdRng::seed_from_u64(seed),
+                    faults: Faults::default(),
+                }),
+                changed: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Cuts the power and returns the disk that the next start finds. This one answers every later
+    /// call with an error; held syncs end with one. May be called again with another seed, for
+    /// another outcome of the same cut.
+    pub fn crash(&self, seed: u64) -> SimDisk {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut state = self.inner.state.lock();
+        state.faults.powered_off = true;
+        self.inner.changed.notify_all();
+        let names = state.names.crashed(&mut rng);
+        let mut inodes = BTreeMap::new();
+        for ino in names.live_files() {
+            let after = inodes
+                .entry(ino)
+                .or_insert_with(|| state.inodes[&ino].crashed(&mut rng));
+            after.links += 1;
+        }
+        SimDisk::with(names, inodes, state.next_ino, seed.rotate_left(17) ^ 0x5eed)
+    }
+
+    /// Changes one byte of a file where it lies, past all caches.
+    pub fn corrupt(&self, path: &Path, offset: u64, xor: u8) -> io::Result<()> {
+        let mut state = self.inner.state.lock();
+        let ino = state.file(path)?;
+        state.inode(ino).corrupt(offset, xor);
+        Ok(())
+    }
+
+    /// Space taken by all files, in bytes.
+    pub fn used_bytes(&self) -> u64 {
+        self.inner.state.lock().used()
+    }
+
+    /// The state, for an operation that only reads.
+    fn reading(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.inner.state.lock();
+        state.faults.check_power()?;
+        Ok(state)
+    }
+
+    /// The state, for an operation that changes something: one step of `cut_power_after`. When the
+    /// power goes at this step, nothing of it has happened.
+    fn changing(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.reading()?;
+        state.faults.step();
+        state.faults.check_power()?;
+        Ok(state)
+    }
+}
+
+impl State {
+    fn inode(&mut self, ino: Ino) -> &mut Inode {
+        self.inodes.get_mut(&ino).expect("a linked or open inode")
+    }
+
+    fn file(&self, path: &Path) -> io::Result<Ino> {
+        match self.names.lookup(path)? {
+            Some(Entry::File(ino)) => Ok(ino),
+            Some(Entry::Dir(_)) => Err(io::ErrorKind::IsADirectory.into()),
+            None => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{}", path.display()),
+            )),
+        }
+    }
+
+    fn used(&self) -> u64 {
+        let held = self.inodes.values().filter(|i| i.links + i.handles > 0);
+        held.map(Inode::space).sum()
+    }
+
+    /// ENOSPC unless the file may grow to `end`.
+    fn check_space(&self, ino: Ino, end: u64) -> io::Result<()> {
+        let Some(capacity) = self.faults.capacity else {
+            return Ok(());
+        };
+        let inode = &self.inodes[&ino];
+        let more = inode.space_with_end(end) - inode.space();
+        if more > 0 && self.used() + more > capacity {
+            return Err(faults::enospc());
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, dir: Ino, name: &str) -> Ino {
+        let ino = self.next_ino;
+        self.next_ino += 1;
+        self.inodes.entry(ino).or_default().links = 1;
+        self.names.link(dir, name, Entry::File(ino));
+        ino
+    }
+
+    fn unlink(&mut self, dir: Ino, name: &str, entry: Entry) {
+        self.names.unlink(dir, name);
+        if let Entry::File(ino) = entry {
+            self.inode(ino).links -= 1;
+        }
+    }
+
+    fn remove_tree(&mut self, dir: Ino) {
+        let entries: Vec<(String, Entry)> = self
+            .names
+            .entries(dir)
+            .map(|(name, entry)| (name.clone(), *entry))
+            .collect();
+        for (name, entry) in entries {
+            if let Entry::Dir(below) = entry {
+                self.remove_tree(below);
+            }
+            self.unlink(dir, &name, entry);
+        }
+    }
+
+    /// Frees the bytes of files that no view, no crash and no handle can reach.
+    fn collect(&mut self) {
+        let names = &self.names;
+        self.inodes
+            .retain(|ino, inode| inode.links + inode.handles > 0 || names.reachable(*ino));
+    }
+}
+
+impl Disk for SimDisk {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.changing()?;
+        let mut at = names::ROOT;
+        for name in names::parts(dir)? {
+            at = match state.names.get(at, &name) {
+                Some(Entry::Dir(below)) => below,
+                Some(Entry::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
+                None => {
+                    let ino = state.next_ino;
+                    state.next_ino += 1;
+                    state.names.link(at, &name, Entry::Dir(ino));
+                    ino
+                }
+            };
+        }
+        Ok(())
+    }
+
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.reading()?;
+        let (dir, name) = state.names.parent(path)?;
+        let ino = match (state.names.get(dir, &name), mode) {
+            (Some(Entry::Dir(_)), _) => return Err(io::ErrorKind::IsADirectory.into()),
+            (Some(Entry::File(_)), OpenMode::CreateNew) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    format!("{}", path.display()),
+                ));
+            }
+            (Some(Entry::File(ino)), _) => ino,
+            (None, OpenMode::Read | OpenMode::ReadWrite) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!("{}", path.display()),
+                ));
+            }
+            (None, OpenMode::CreateNew | OpenMode::OpenOrCreate) => {
+                state.faults.step();
+                state.create(dir, &name)
+            }
+        };
+        state.inode(ino).handles += 1;
+        Ok(Arc::new(SimFile {
+            disk: self.clone(),
+            path: path.to_path_buf(),
+            ino,
+            writable: mode != OpenMode::Read,
+        }))
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        let state = self.reading()?;
+        let dir = state.names.dir(dir)?;
+        Ok(state
+            .names
+            .entries(dir)
+            .map(|(name, entry)| DirEntry {
+                name: name.clone(),
+                is_dir: matches!(entry, Entry::Dir(_)),
+                len: match entry {
+                    Entry::File(ino) => state.inodes[ino].len(),
+                    Entry::Dir(_) => 0,
+                },
+            })
+            .collect())
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.reading()?.names.lookup(path)?.is_some())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.changing()?;
+        let source = state.names.parent(from)?;
+        let target = state.names.parent(to)?;
+        let Some(entry) = state.names.get(source.0, &source.1) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        match (entry, state.names.get(target.0, &target.1)) {
+            (_, None) => {}
+            (moved, Some(replaced)) if moved == replaced => return Ok(()),
+            (Entry::File(_), Some(Entry::File(old))) => state.inode(old).links -= 1,
+            (Entry::Dir(_), Some(Entry::Dir(old))) if state.names.entries(old).next().is_none() => {
+            }
+            (_, Some(_)) => return Err(io::ErrorKind::AlreadyExists.into()),
+        }
+        state.names.rename(source, target, entry);
+        Ok(())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.changing()?;
+        let ino = state.file(path)?;
+        let (dir, name) = state.names.parent(path)?;
+        state.unlink(dir, &name, Entry::File(ino));
+        Ok(())
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.changing()?;
+        let below = state.names.dir(path)?;
+        let (dir, name) = state.names.parent(path)?;
+        if state.names.entries(below).next().is_some() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        state.unlink(dir, &name, Entry::Dir(below));
+        Ok(())
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.changing()?;
+        let below = state.names.dir(path)?;
+        let (dir, name) = state.names.parent(path)?;
+        state.remove_tree(below);
+        state.unlink(dir, &name, Entry::Dir(below));
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.changing()?;
+        let ino = state.names.dir(dir)?;
+        state.faults.count(dir).dir_syncs += 1;
+        if !state.faults.never_sync {
+            state.names.sync(ino);
+            state.collect();
+        }
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        let mut state = self.changing()?;
+        let (dir, name) = state.names.parent(path)?;
+        if state.names.get(dir, &name).is_none() {
+            state.create(dir, &name);
+        }
+        if !state.locked.insert(path.to_path_buf()) {
+            return Err(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                format!("{} is locked by another process", path.display()),
+            ));
+        }
+        Ok(Box::new(Held {
+            disk: self.clone(),
+            path: path.to_path_buf(),
+        }))
+    }
+}
+
+struct Held {
+    disk: SimDisk,
+    path: PathBuf,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.disk.inner.state.lock().locked.remove(&self.path);
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    path: PathBuf,
+    ino: Ino,
+    writable: bool,
+}
+
+impl SimFile {
+    fn check_writable(&self) -> io::Result<()> {
+        if self.writable {
+            Ok(())
+        } else {
+            Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the file was opened for reading",
+            ))
+        }
+    }
+}
+
+impl DiskFile for SimFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut state = self.disk.reading()?;
+        state.faults.reads.take()?;
+        Ok(state.inode(self.ino).read(buf, offset))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write_vectored_at(&[IoSlice::new(buf)], offset)
+    }
+
+    fn write_vectored_at(&self, bufs: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut state = self.disk.reading()?;
+        let state = &mut *state;
+        state.faults.step();
+        state.faults.writes.take()?;
+        state.faults.count(&self.path).writes += 1;
+        for buf in bufs.iter().filter(|buf| !buf.is_empty()) {
+            state.check_space(self.ino, offset + buf.len() as u64)?;
+            let inode = state.inodes.get_mut(&self.ino).expect("an open inode");
+            inode.write(buf, offset, &mut state.rng);
+            offset += buf.len() as u64;
+        }
+        // The write that the power cut falls on is in flight: its pages share the fate of the rest.
+        state.faults.check_power()
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut state = self.disk.changing()?;
+        state.check_space(self.ino, offset + len)?;
+        state.inode(self.ino).reserve(offset + len);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut state = self.disk.changing()?;
+        state.check_space(self.ino, len)?;
+        state.inode(self.ino).set_len(len);
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.reading()?.inode(self.ino).len())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.disk.changing()?;
+        state.faults.count(&self.path).syncs += 1;
+        self.disk.wait_while_held(&mut state);
+        // A sync that the power cut falls on has done nothing yet.
+        state.faults.check_power()?;
+        if let Err(e) = state.faults.syncs.take() {
+            state.inode(self.ino).drop_dirty();
+            return Err(e);
+        }
+        if !state.faults.never_sync {
+            state.inode(self.ino).sync();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        let mut state = self.disk.inner.state.lock();
+        let inode = state.inode(self.ino);
+        inode.handles -= 1;
+        if inode.handles == 0 && inode.links == 0 {
+            state.collect();
+        }
+    }
+}
