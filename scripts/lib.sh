@@ -1,0 +1,116 @@
+# Shared helpers of everything in scripts/. Source it; it changes no state by itself.
+#
+#   ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+#   . "$ROOT/scripts/lib.sh"
+#
+# Rules that all scripts keep: processes are started in the background by us, remembered by pid and ended
+# by pid; every wait has a limit; what is fetched is kept in cache_dir, outside the source tree.
+
+note() { printf '%s\n' "$*" >&2; }
+
+die() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Prints the comment block at the head of the script: the text of --help.
+print_help() {
+  awk 'NR == 1 { next } /^#/ { sub(/^# ?/, ""); print; next } { exit }' "$0"
+}
+
+# Where fetched things are kept: client environments, the jars of a peer broker.
+cache_dir() {
+  local dir="${TIDEMARK_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tidemark}"
+  mkdir -p "$dir"
+  printf '%s\n' "$dir"
+}
+
+now_ms() { date +%s%3N; }
+
+# True when something accepts connections on 127.0.0.1:PORT.
+port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# Prints a loopback port that nobody listens on. Below the kernel's range for outgoing connections, so that
+# no client of ours takes it between this check and the bind.
+free_port() {
+  local port tries
+  for tries in $(seq 1 200); do
+    port=$((15000 + RANDOM % 15000))
+    if ! port_answers "$port"; then
+      printf '%s\n' "$port"
+      return 0
+    fi
+  done
+  die "no free port found between 15000 and 30000 ($tries tries)"
+}
+
+# wait_port PORT SECONDS [PID]: until the port answers; fails early when the process PID has ended.
+wait_port() {
+  local port=$1 limit_ms=$(($2 * 1000)) pid=${3:-} start
+  start=$(now_ms)
+  until port_answers "$port"; do
+    if [ -n "$pid" ] && ! kill -0 "$pid" 2>/dev/null; then return 1; fi
+    if [ $(($(now_ms) - start)) -ge "$limit_ms" ]; then return 1; fi
+    sleep 0.02
+  done
+}
+
+# wait_exit PID SECONDS: until the process has ended. Works for children and for strangers.
+wait_exit() {
+  local pid=$1 limit_ms=$(($2 * 1000)) start
+  start=$(now_ms)
+  while kill -0 "$pid" 2>/dev/null; do
+    if [ $(($(now_ms) - start)) -ge "$limit_ms" ]; then return 1; fi
+    sleep 0.05
+  done
+}
+
+# stop_pid PID [SECONDS]: SIGTERM, and SIGKILL when that was not enough.
+stop_pid() {
+  local pid=$1 seconds=${2:-10}
+  kill -TERM "$pid" 2>/dev/null || return 0
+  if ! wait_exit "$pid" "$seconds"; then
+    kill -KILL "$pid" 2>/dev/null || true
+    wait_exit "$pid" 5 || true
+  fi
+  wait "$pid" 2>/dev/null || true
+}
+
+# Fails, loudly, when a broker's log holds the word that a Rust panic prints.
+no_panic_in() {
+  local log
+  for log in "$@"; do
+    if [ -f "$log" ] && grep -q 'panicked' "$log"; then
+      note "the broker panicked; from $log:"
+      grep -n -A 3 'panicked' "$log" | head -20 >&2
+      return 1
+    fi
+  done
+}
+
+# The folder that cargo puts binaries of PROFILE (release or debug) into.
+target_dir() { printf '%s/%s\n' "${CARGO_TARGET_DIR:-$ROOT/target}" "${1:-release}"; }
+
+# Builds what the proofs and benches run, in one profile: the broker and the programs on librdkafka.
+# TIDEMARK_PROFILE=dev is for working on the programs themselves.
+cargo_profile() { printf '%s\n' "${TIDEMARK_PROFILE:-release}"; }
+
+profile_dir() { if [ "$(cargo_profile)" = dev ]; then target_dir debug; else target_dir "$(cargo_profile)"; fi; }
+
+build_examples() {
+  (cd "$ROOT" && cargo build --quiet --locked --profile "$(cargo_profile)" -p tidemark-examples) ||
+    die "the programs in examples/ did not build"
+}
+
+build_broker() {
+  (cd "$ROOT" && cargo build --quiet --locked --profile "$(cargo_profile)" --bin tidemark) ||
+    die "the broker did not build"
+}
+
+# The command that starts the broker under test, with {port} and {data} to be filled in. TIDEMARK_BROKER_CMD
+# replaces it (it must end in the broker itself, not in a child of it: it is killed by pid).
+broker_command() {
+  printf '%s\n' "${TIDEMARK_BROKER_CMD:-$(profile_dir)/tidemark serve --listen 127.0.0.1:{port} --data-dir {data}}"
+}
