@@ -1,0 +1,101 @@
+//! Splits a connection's bytes into frames: a 4-byte size and that many bytes.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::error::WireError;
+
+/// A frame holds at least the key, the version and the correlation id.
+pub const MIN_FRAME_BYTES: usize = 8;
+/// Largest frame of a client that has not authenticated. Kafka's
+/// `sasl.server.max.receive.size` default is larger; no token of ours needs that much.
+pub const MAX_FRAME_BYTES_BEFORE_AUTH: usize = 64 * 1024;
+
+const SIZE_BYTES: usize = 4;
+/// Free room offered to a read when no large frame is on its way.
+const READ_STEP_MIN_BYTES: usize = 8 * 1024;
+/// Most room added at once, however large the frame claims to be.
+const READ_STEP_MAX_BYTES: usize = 1024 * 1024;
+
+/// Collects bytes and gives out frames. It knows no socket: the caller reads into
+/// [`read_buffer`](FrameSplitter::read_buffer).
+///
+/// A claimed size is compared with the limit before anything is reserved, and even an allowed one
+/// reserves in steps: room at most doubles with the bytes that have arrived, by at most 1 MiB at
+/// a time. A client that claims 100 MiB and sends nothing costs 8 KiB.
+#[derive(Debug)]
+pub struct FrameSplitter {
+    buffer: BytesMut,
+    max_frame_bytes: usize,
+}
+
+impl FrameSplitter {
+    /// A splitter that refuses frames above `max_frame_bytes`.
+    pub fn new(max_frame_bytes: usize) -> FrameSplitter {
+        FrameSplitter {
+            buffer: BytesMut::new(),
+            max_frame_bytes,
+        }
+    }
+
+    /// Changes the limit, when a client has authenticated. It holds for the next frame looked at.
+    pub fn set_max_frame_bytes(&mut self, max_frame_bytes: usize) {
+        self.max_frame_bytes = max_frame_bytes;
+    }
+
+    /// The buffer to append received bytes to, with free room for the next read.
+    pub fn read_buffer(&mut self) -> &mut BytesMut {
+        let received = self.buffer.len();
+        let missing = match self.claimed_size() {
+            Some(size) => {
+                (SIZE_BYTES + usize::try_from(size).unwrap_or(0)).saturating_sub(received)
+            }
+            None => 0,
+        };
+        let step = missing
+            .min(received)
+            .clamp(READ_STEP_MIN_BYTES, READ_STEP_MAX_BYTES);
+        if self.buffer.capacity() - received < step {
+            self.buffer.reserve(step);
+        }
+        &mut self.buffer
+    }
+
+    /// The next whole frame without its size, or `None` until more bytes have been received.
+    ///
+    /// Fails on a size that is negative, below [`MIN_FRAME_BYTES`] or above the limit. The bytes
+    /// stay, so that it fails again: the connection cannot be used any more.
+    pub fn next_frame(&mut self) -> Result<Option<Bytes>, WireError> {
+        let Some(claimed) = self.claimed_size() else {
+            return Ok(None);
+        };
+        let refused = WireError::FrameSize {
+            size_bytes: claimed,
+            max_bytes: self.max_frame_bytes,
+        };
+        let size = usize::try_from(claimed).map_err(|_| refused)?;
+        if size < MIN_FRAME_BYTES || size > self.max_frame_bytes {
+            return Err(refused);
+        }
+        if self.buffer.len() < SIZE_BYTES + size {
+            return Ok(None);
+        }
+        self.buffer.advance(SIZE_BYTES);
+        let frame = self.buffer.split_to(size).freeze();
+        if size > READ_STEP_MAX_BYTES {
+            // The rest shares the large frame's memory and would hold it as long as the connection.
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
+        Ok(Some(frame))
+    }
+
+    /// Bytes received that are not a whole frame yet. Zero at a clean end of a connection.
+    pub fn pending_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// The claimed size of the next frame, unchecked.
+    fn claimed_size(&self) -> Option<i32> {
+        let size = self.buffer.first_chunk::<SIZE_BYTES>()?;
+        Some(i32::from_be_bytes(*size))
+    }
+}

@@ -1,0 +1,70 @@
+//! Requests about topics, configuration and the cluster.
+
+use super::*;
+
+pub(super) static CREATE_TOPICS: Struct = row(&[
+    array("topics", &CREATABLE_TOPIC),
+    int32("timeout_ms"),
+    boolean("validate_only"),
+]);
+static CREATABLE_TOPIC: Struct = row(&[
+    string("name"),
+    int32("num_partitions"),
+    int16("replication_factor"),
+    array("assignments", &CREATABLE_REPLICA_ASSIGNMENT),
+    array("configs", &CREATABLE_TOPIC_CONFIG),
+]);
+static CREATABLE_REPLICA_ASSIGNMENT: Struct =
+    row(&[int32("partition_index"), int32s("broker_ids")]);
+static CREATABLE_TOPIC_CONFIG: Struct = row(&[string("name"), string("value").nullable()]);
+
+pub(super) static DELETE_TOPICS: Struct = row(&[
+    array("topics", &DELETE_TOPIC_STATE).since(6),
+    strings("topic_names").until(5),
+    int32("timeout_ms"),
+]);
+static DELETE_TOPIC_STATE: Struct = row(&[string("name").nullable(), uuid("topic_id")]);
+
+pub(super) static CREATE_PARTITIONS: Struct = row(&[
+    array("topics", &CREATE_PARTITIONS_TOPIC),
+    int32("timeout_ms"),
+    boolean("validate_only"),
+]);
+static CREATE_PARTITIONS_TOPIC: Struct = row(&[
+    string("name"),
+    int32("count"),
+    array("assignments", &CREATE_PARTITIONS_ASSIGNMENT).nullable(),
+]);
+static CREATE_PARTITIONS_ASSIGNMENT: Struct = row(&[int32s("broker_ids")]);
+
+pub(super) static DESCRIBE_CONFIGS: Struct = row(&[
+    array("resources", &DESCRIBE_CONFIGS_RESOURCE),
+    boolean("include_synonyms"),
+    boolean("include_documentation").since(3),
+]);
+static DESCRIBE_CONFIGS_RESOURCE: Struct = row(&[
+    int8("resource_type"),
+    string("resource_name"),
+    strings("configuration_keys").nullable(),
+]);
+
+pub(super) static INCREMENTAL_ALTER_CONFIGS: Struct = row(&[
+    array("resources", &ALTER_CONFIGS_RESOURCE),
+    boolean("validate_only"),
+]);
+static ALTER_CONFIGS_RESOURCE: Struct = row(&[
+    int8("resource_type"),
+    string("resource_name"),
+    array("configs", &ALTERABLE_CONFIG),
+]);
+static ALTERABLE_CONFIG: Struct = row(&[
+    string("name"),
+    int8("config_operation"),
+    string("value").nullable(),
+]);
+
+pub(super) static DESCRIBE_CLUSTER: Struct = row(&[
+    boolean("include_cluster_authorized_operations"),
+    int8("endpoint_type").since(1),
+    boolean("include_fenced_brokers").since(2),
+]);
