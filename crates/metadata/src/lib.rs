@@ -1,1 +1,35 @@
-//! Topics, partitions and their configuration: image and records
+//! Topics, partitions and their configuration: the image readers look at and the records that
+//! build it.
+//!
+//! Pure: no clock, file, socket or randomness. `decide_*` turns a request into a
+//! [`MetadataRecord`] or a Kafka error; [`MetadataImage::apply`] is the only thing that changes an
+//! image, while the broker runs and when the journal is replayed.
+
+mod codec;
+mod create_topic;
+mod delete_topic;
+mod describe;
+mod image;
+mod invariants;
+mod producer_ids;
+mod record;
+mod topic_config;
+mod topic_defaults;
+mod topic_name;
+mod value;
+
+pub use create_topic::{CreateTopicRequest, DEFAULT_MAX_PARTITIONS_PER_TOPIC, TopicLimits};
+pub use describe::{ConfigEntry, ConfigSource, ConfigSynonym, describe_topic_configs};
+pub use image::{JournalEpochEntry, MetadataImage, TopicImage};
+pub use producer_ids::ProducerIdRange;
+pub use record::{DecodeError, FEATURE_LEVEL, MetadataRecord};
+pub use topic_config::{
+    CleanupPolicy, CompressionType, MessageTimestampType, SynonymUnit, TOPIC_CONFIGS, TopicConfig,
+    TopicConfigKey, TopicSynonym, topic_config_key,
+};
+pub use topic_defaults::{BrokerValue, TopicDefaults};
+pub use topic_name::{MAX_TOPIC_NAME_BYTES, collision_key, is_internal_topic, validate_topic_name};
+pub use value::{Check, Kind};
+
+/// A refusal as Kafka answers it: the code and the sentence for `error_message`.
+pub type Refusal = (tidemark_types::ErrorCode, String);

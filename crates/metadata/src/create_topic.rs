@@ -1,0 +1,510 @@
+//! CreateTopics and auto-creation: Kafka's checks in Kafka's order, with Kafka's codes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidemark_types::{CLUSTER_METADATA, ErrorCode, NodeId, TopicId};
+
+use crate::Refusal;
+use crate::image::MetadataImage;
+use crate::record::MetadataRecord;
+use crate::topic_config::topic_config_key;
+use crate::topic_defaults::TopicDefaults;
+use crate::topic_name::{collision_key, is_internal_topic, validate_topic_name};
+
+/// One topic of a CreateTopics request, as it was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateTopicRequest<'a> {
+    pub name: &'a str,
+    /// -1: the broker's default.
+    pub partitions: i32,
+    /// -1: the broker's default.
+    pub replication_factor: i16,
+    /// Manual assignments: partition and its brokers. Empty for none.
+    pub assignments: &'a [(i32, Vec<i32>)],
+    /// A null value is refused, as in Kafka.
+    pub configs: &'a [(String, Option<String>)],
+}
+
+impl<'a> CreateTopicRequest<'a> {
+    /// A topic with the broker's defaults in everything.
+    pub fn with_defaults(name: &'a str) -> CreateTopicRequest<'a> {
+        CreateTopicRequest {
+            name,
+            partitions: -1,
+            replication_factor: -1,
+            assignments: &[],
+            configs: &[],
+        }
+    }
+}
+
+/// Most partitions of one topic, where nothing else is configured: Kafka's limit for one request.
+pub const DEFAULT_MAX_PARTITIONS_PER_TOPIC: i32 = 10_000;
+
+/// What the broker's configuration says about new topics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopicLimits {
+    /// `num.partitions`.
+    pub default_partitions: i32,
+    /// `default.replication.factor`.
+    pub default_replication_factor: i16,
+    pub max_partitions_per_topic: i32,
+    /// Partitions of all topics together, internal ones included.
+    pub max_partitions: i64,
+}
+
+impl Default for TopicLimits {
+    fn default() -> TopicLimits {
+        TopicLimits {
+            default_partitions: 1,
+            default_replication_factor: 1,
+            max_partitions_per_topic: DEFAULT_MAX_PARTITIONS_PER_TOPIC,
+            max_partitions: 200_000,
+        }
+    }
+}
+
+impl MetadataImage {
+    /// Decides on one topic of a CreateTopics request. `fresh` is a random id never used before.
+    ///
+    /// Duplicates within a request are the caller's to refuse (INVALID_REQUEST): only it sees the
+    /// whole request. With `validate_only` the caller drops the record.
+    pub fn decide_create_topic(
+        &self,
+        request: &CreateTopicRequest<'_>,
+        limits: &TopicLimits,
+        fresh: TopicId,
+    ) -> Result<MetadataRecord, Refusal> {
+        assert!(!fresh.is_reserved(), "topic id {fresh} is reserved");
+        assert!(
+            self.topic_by_id(fresh).is_none(),
+            "topic id {fresh} is in use"
+        );
+        self.check_new_name(request.name)?;
+        let config = check_configs(request.configs)?;
+        let partitions = if request.assignments.is_empty() {
+            self.check_counts(request, limits)?
+        } else {
+            self.check_assignments(request)?
+        };
+        self.check_limits(partitions, limits)?;
+        Ok(MetadataRecord::TopicCreated {
+            name: request.name.to_owned(),
+            id: fresh,
+            partitions,
+            config,
+        })
+    }
+
+    /// Decides on a topic that Metadata (or FindCoordinator) asked for and that does not exist,
+    /// where auto.create.topics.enable is on. Internal topics exist from the first start, so their
+    /// names are never created this way.
+    pub fn decide_auto_create_topic(
+        &self,
+        name: &str,
+        limits: &TopicLimits,
+        fresh: TopicId,
+    ) -> Result<MetadataRecord, Refusal> {
+        if is_internal_topic(name) {
+            let message = format!("Internal topic {name} is made by the broker only.");
+            return Err((ErrorCode::UnknownTopicOrPartition, message));
+        }
+        self.decide_create_topic(&CreateTopicRequest::with_defaults(name), limits, fresh)
+    }
+
+    fn check_new_name(&self, name: &str) -> Result<(), Refusal> {
+        validate_topic_name(name).map_err(|why| {
+            let message = format!("Topic name is invalid: {why}");
+            (ErrorCode::InvalidTopicException, message)
+        })?;
+        if self.topic(name).is_some() {
+            let message = format!("Topic '{name}' already exists.");
+            return Err((ErrorCode::TopicAlreadyExists, message));
+        }
+        if name == CLUSTER_METADATA {
+            let message = format!("Creation of internal topic {name} is prohibited.");
+            return Err((ErrorCode::InvalidRequest, message));
+        }
+        if name.contains(['.', '_']) {
+            let key = collision_key(name);
+            let collides = |other: &str| other.len() == key.len() && collision_key(other) == key;
+            if let Some(other) = self.topics().find(|topic| collides(&topic.name)) {
+                let message = format!(
+                    "Topic '{name}' collides with existing topic: {}",
+                    other.name
+                );
+                return Err((ErrorCode::InvalidTopicException, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_counts(
+        &self,
+        request: &CreateTopicRequest<'_>,
+        limits: &TopicLimits,
+    ) -> Result<i32, Refusal> {
+        let (factor, from) = match request.replication_factor {
+            -1 => (
+                limits.default_replication_factor,
+                " (default.replication.factor)",
+            ),
+            given => (given, ""),
+        };
+        if factor < 1 {
+            return Err((
+                ErrorCode::InvalidReplicationFactor,
+                "Replication factor must be larger than 0, or -1 to use the default value."
+                    .to_owned(),
+            ));
+        }
+        let partitions = match request.partitions {
+            -1 => limits.default_partitions,
+            given => given,
+        };
+        if partitions < 1 {
+            return Err((
+                ErrorCode::InvalidPartitions,
+                "Number of partitions was set to an invalid non-positive value.".to_owned(),
+            ));
+        }
+        if factor > 1 {
+            return Err((
+                ErrorCode::InvalidReplicationFactor,
+                format!(
+                    "Unable to replicate the partition {factor} time(s){from}: The target \
+                     replication factor of {factor} cannot be reached because only 1 broker(s) are \
+                     registered."
+                ),
+            ));
+        }
+        Ok(partitions)
+    }
+
+    fn check_assignments(&self, request: &CreateTopicRequest<'_>) -> Result<i32, Refusal> {
+        let refuse = |code, message: String| Err((code, message));
+        if request.replication_factor != -1 {
+            return refuse(
+                ErrorCode::InvalidRequest,
+                "A manual partition assignment was specified, but replication factor was not set \
+                 to -1."
+                    .to_owned(),
+            );
+        }
+        if request.partitions != -1 {
+            return refuse(
+                ErrorCode::InvalidRequest,
+                "A manual partition assignment was specified, but numPartitions was not set to -1."
+                    .to_owned(),
+            );
+        }
+        let mut seen = BTreeSet::new();
+        for (partition, brokers) in request.assignments {
+            if !seen.insert(*partition) {
+                return refuse(
+                    ErrorCode::InvalidReplicaAssignment,
+                    format!(
+                        "Found multiple manual partition assignments for partition {partition}"
+                    ),
+                );
+            }
+            let NodeId(here) = self.node_id();
+            let why = match brokers.as_slice() {
+                [only] if *only == here => continue,
+                [] => "includes an empty replica list.".to_owned(),
+                many => match many.iter().find(|broker| **broker != here) {
+                    Some(other) => {
+                        format!("includes broker {other}, but no such broker is registered.")
+                    }
+                    None => format!("includes the broker {here} more than once."),
+                },
+            };
+            return refuse(
+                ErrorCode::InvalidReplicaAssignment,
+                format!("The manual partition assignment {why}"),
+            );
+        }
+        let count = seen.len();
+        let consecutive = seen.iter().copied().eq((0..).take(count));
+        match i32::try_from(count) {
+            Ok(partitions) if consecutive => Ok(partitions),
+            _ => refuse(
+                ErrorCode::InvalidReplicaAssignment,
+                "partitions should be a consecutive 0-based integer sequence".to_owned(),
+            ),
+        }
+    }
+
+    fn check_limits(&self, partitions: i32, limits: &TopicLimits) -> Result<(), Refusal> {
+        if partitions > limits.max_partitions_per_topic {
+            let message = format!(
+                "Number of partitions {partitions} is over the broker's limit of {} for one topic.",
+                limits.max_partitions_per_topic
+            );
+            return Err((ErrorCode::InvalidPartitions, message));
+        }
+        if self.partition_count() + i64::from(partitions) > limits.max_partitions {
+            let message = format!(
+                "{partitions} more partition(s) are over the broker's limit of {} in all; there \
+                 are {}.",
+                limits.max_partitions,
+                self.partition_count()
+            );
+            return Err((ErrorCode::PolicyViolation, message));
+        }
+        Ok(())
+    }
+}
+
+/// Checks a new topic's configs and brings them to the form they are stored in.
+fn check_configs(
+    configs: &[(String, Option<String>)],
+) -> Result<BTreeMap<String, String>, Refusal> {
+    let refuse = |message: String| Err((ErrorCode::InvalidConfig, message));
+    let nulls: Vec<&str> = configs
+        .iter()
+        .filter(|(_, value)| value.is_none())
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if !nulls.is_empty() {
+        return refuse(format!(
+            "Null value not supported for topic configs: {}",
+            nulls.join(",")
+        ));
+    }
+    let mut checked = BTreeMap::new();
+    for (name, value) in configs {
+        let Some(key) = topic_config_key(name) else {
+            return refuse(format!("Unknown topic config name: {name}"));
+        };
+        let value = value.as_deref().unwrap_or_default();
+        match key.kind.check(key.check, value) {
+            Ok(value) => checked.insert(name.clone(), value),
+            Err(why) => {
+                return refuse(format!(
+                    "Invalid value {value} for configuration {name}: {why}"
+                ));
+            }
+        };
+    }
+    check_together(&checked).map(|()| checked)
+}
+
+/// What must hold between a topic's configs (Kafka's LogConfig.validateValues).
+fn check_together(config: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    let resolved =
+        crate::topic_config::TopicOverrides::parse(config).over(TopicDefaults::default().config());
+    if resolved.min_compaction_lag_ms > resolved.max_compaction_lag_ms {
+        return Err((
+            ErrorCode::InvalidConfig,
+            format!(
+                "conflict topic config setting min.compaction.lag.ms ({}) > max.compaction.lag.ms \
+                 ({})",
+                resolved.min_compaction_lag_ms, resolved.max_compaction_lag_ms
+            ),
+        ));
+    }
+    if resolved.remote_storage_enable {
+        return Err((
+            ErrorCode::InvalidConfig,
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured \
+             with remote log storage."
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRESH: TopicId = TopicId([7; 16]);
+
+    fn image() -> MetadataImage {
+        let mut image = MetadataImage::empty();
+        for record in MetadataImage::bootstrap_records("c", NodeId(0), 1) {
+            image.apply(&record);
+        }
+        image.apply(&MetadataRecord::TopicCreated {
+            name: "here.already".to_owned(),
+            id: TopicId([1; 16]),
+            partitions: 2,
+            config: BTreeMap::new(),
+        });
+        image
+    }
+
+    fn configs(pairs: &[(&str, Option<&str>)]) -> Vec<(String, Option<String>)> {
+        let owned = |(k, v): &(&str, Option<&str>)| (k.to_string(), v.map(str::to_owned));
+        pairs.iter().map(owned).collect()
+    }
+
+    fn create(request: CreateTopicRequest<'_>) -> Result<MetadataRecord, Refusal> {
+        image().decide_create_topic(&request, &TopicLimits::default(), FRESH)
+    }
+
+    #[test]
+    fn minus_one_means_the_brokers_default() {
+        let limits = TopicLimits {
+            default_partitions: 4,
+            ..TopicLimits::default()
+        };
+        let record = image()
+            .decide_create_topic(&CreateTopicRequest::with_defaults("new"), &limits, FRESH)
+            .unwrap();
+        let expected = MetadataRecord::TopicCreated {
+            name: "new".to_owned(),
+            id: FRESH,
+            partitions: 4,
+            config: BTreeMap::new(),
+        };
+        assert_eq!(record, expected);
+    }
+
+    #[test]
+    fn names_are_refused_with_kafkas_codes() {
+        let cases = [
+            ("", ErrorCode::InvalidTopicException),
+            ("..", ErrorCode::InvalidTopicException),
+            ("a b", ErrorCode::InvalidTopicException),
+            ("here.already", ErrorCode::TopicAlreadyExists),
+            ("here_already", ErrorCode::InvalidTopicException),
+            ("__consumer_offsets", ErrorCode::TopicAlreadyExists),
+            ("__consumer.offsets", ErrorCode::InvalidTopicException),
+            ("__cluster_metadata", ErrorCode::InvalidRequest),
+        ];
+        for (name, code) in cases {
+            let refusal = create(CreateTopicRequest::with_defaults(name)).unwrap_err();
+            assert_eq!(refusal.0, code, "{name}: {}", refusal.1);
+        }
+    }
+
+    #[test]
+    fn counts_are_refused_with_kafkas_codes() {
+        let cases = [
+            (0, -1, ErrorCode::InvalidPartitions),
+            (-2, 1, ErrorCode::InvalidPartitions),
+            (i32::MAX, 1, ErrorCode::InvalidPartitions),
+            (1, 0, ErrorCode::InvalidReplicationFactor),
+            (1, -2, ErrorCode::InvalidReplicationFactor),
+            (1, 2, ErrorCode::InvalidReplicationFactor),
+            (0, 0, ErrorCode::InvalidReplicationFactor),
+        ];
+        for (partitions, replication_factor, code) in cases {
+            let request = CreateTopicRequest {
+                partitions,
+                replication_factor,
+                ..CreateTopicRequest::with_defaults("new")
+            };
+            let refusal = create(request).unwrap_err();
+            assert_eq!(refusal.0, code, "{partitions} {replication_factor}");
+        }
+    }
+
+    #[test]
+    fn a_default_that_cannot_be_met_names_its_setting() {
+        let limits = TopicLimits {
+            default_replication_factor: 3,
+            ..TopicLimits::default()
+        };
+        let request = CreateTopicRequest::with_defaults("new");
+        let (code, message) = image()
+            .decide_create_topic(&request, &limits, FRESH)
+            .unwrap_err();
+        assert_eq!(code, ErrorCode::InvalidReplicationFactor);
+        assert!(message.contains("default.replication.factor"), "{message}");
+    }
+
+    #[test]
+    fn all_topics_together_have_a_limit() {
+        let limits = TopicLimits {
+            max_partitions: 104,
+            ..TopicLimits::default()
+        };
+        let request = |partitions| CreateTopicRequest {
+            partitions,
+            ..CreateTopicRequest::with_defaults("new")
+        };
+        let decide = |n| image().decide_create_topic(&request(n), &limits, FRESH);
+        assert!(decide(2).is_ok());
+        assert_eq!(decide(3).unwrap_err().0, ErrorCode::PolicyViolation);
+    }
+
+    #[test]
+    fn configs_are_checked_and_stored_in_one_form() {
+        let good = configs(&[
+            ("cleanup.policy", Some("compact , delete")),
+            ("retention.ms", Some(" 1000")),
+        ]);
+        let request = CreateTopicRequest {
+            configs: &good,
+            ..CreateTopicRequest::with_defaults("new")
+        };
+        let Ok(MetadataRecord::TopicCreated { config, .. }) = create(request) else {
+            panic!("not created");
+        };
+        assert_eq!(config["cleanup.policy"], "compact,delete");
+        assert_eq!(config["retention.ms"], "1000");
+
+        let wrong = [
+            ("no.such.config", Some("1"), "Unknown topic config name"),
+            ("retention.ms", None, "Null value"),
+            ("retention.ms", Some("soon"), "Not a number of type LONG"),
+            ("cleanup.policy", Some("burn"), "burn"),
+            ("min.compaction.lag.ms", Some("9223372036854775807"), ""),
+            ("remote.storage.enable", Some("true"), "Tiered Storage"),
+        ];
+        for (name, value, says) in wrong {
+            let mut given = configs(&[(name, value)]);
+            given.extend(configs(&[("max.compaction.lag.ms", Some("10"))]));
+            let request = CreateTopicRequest {
+                configs: &given,
+                ..CreateTopicRequest::with_defaults("new")
+            };
+            let (code, message) = create(request).unwrap_err();
+            assert_eq!(code, ErrorCode::InvalidConfig, "{name}");
+            assert!(message.contains(says), "{message}");
+        }
+    }
+
+    #[test]
+    fn manual_assignments_may_only_name_this_broker() {
+        let wrong = Some(ErrorCode::InvalidReplicaAssignment);
+        let cases = [
+            (vec![(1, vec![0]), (0, vec![0])], None),
+            (vec![(0, vec![])], wrong),
+            (vec![(0, vec![1])], wrong),
+            (vec![(0, vec![0, 0])], wrong),
+            (vec![(0, vec![0]), (0, vec![0])], wrong),
+            (vec![(1, vec![0])], wrong),
+            (vec![(-1, vec![0]), (0, vec![0])], wrong),
+        ];
+        for (assignments, refused) in cases {
+            let request = CreateTopicRequest {
+                assignments: &assignments,
+                ..CreateTopicRequest::with_defaults("new")
+            };
+            let result = create(request);
+            assert_eq!(result.err().map(|r| r.0), refused, "{assignments:?}");
+        }
+        let both = CreateTopicRequest {
+            assignments: &[(0, vec![0])],
+            partitions: 1,
+            ..CreateTopicRequest::with_defaults("new")
+        };
+        assert_eq!(create(both).unwrap_err().0, ErrorCode::InvalidRequest);
+    }
+
+    #[test]
+    fn auto_creation_never_makes_an_internal_topic() {
+        let limits = TopicLimits::default();
+        let auto = |name| image().decide_auto_create_topic(name, &limits, FRESH);
+        assert!(auto("new").is_ok());
+        assert_eq!(
+            auto("__cluster_metadata").unwrap_err().0,
+            ErrorCode::UnknownTopicOrPartition
+        );
+        assert_eq!(auto("a/b").unwrap_err().0, ErrorCode::InvalidTopicException);
+    }
+}
