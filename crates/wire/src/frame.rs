@@ -99,3 +99,78 @@ impl FrameSplitter {
         Some(i32::from_be_bytes(*size))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn splitter(bytes: &[u8], max_frame_bytes: usize) -> FrameSplitter {
+        let mut splitter = FrameSplitter::new(max_frame_bytes);
+        splitter.read_buffer().extend_from_slice(bytes);
+        splitter
+    }
+
+    #[test]
+    fn a_size_outside_the_limits_is_refused_before_the_frame_arrives() {
+        for size_bytes in [-1, i32::MIN, 0, 7, 101, i32::MAX] {
+            let mut splitter = splitter(&size_bytes.to_be_bytes(), 100);
+            let want = WireError::FrameSize {
+                size_bytes,
+                max_bytes: 100,
+            };
+            assert_eq!(splitter.next_frame(), Err(want));
+            assert_eq!(splitter.next_frame(), Err(want), "it stays refused");
+        }
+        for size_bytes in [8i32, 100] {
+            let mut splitter = splitter(&size_bytes.to_be_bytes(), 100);
+            assert_eq!(splitter.next_frame(), Ok(None));
+        }
+    }
+
+    #[test]
+    fn the_limit_rises_after_authentication() {
+        let mut splitter = splitter(&200i32.to_be_bytes(), 100);
+        assert!(splitter.next_frame().is_err());
+        splitter.set_max_frame_bytes(200);
+        assert_eq!(splitter.next_frame(), Ok(None));
+    }
+
+    #[test]
+    fn a_claimed_size_costs_nothing_until_the_bytes_arrive() {
+        const CLAIM: usize = 100 * 1024 * 1024;
+        let mut splitter = splitter(&(CLAIM as i32).to_be_bytes(), CLAIM);
+        assert_eq!(splitter.next_frame(), Ok(None));
+        assert!(splitter.read_buffer().capacity() <= 2 * READ_STEP_MIN_BYTES);
+
+        // Room grows with what has arrived, never by more than one step past it.
+        while splitter.pending_bytes() < 4 * READ_STEP_MAX_BYTES {
+            let received = splitter.pending_bytes();
+            let buffer = splitter.read_buffer();
+            let room = buffer.capacity() - received;
+            assert!(room >= READ_STEP_MIN_BYTES);
+            assert!(
+                buffer.capacity() <= 2 * received + 2 * READ_STEP_MAX_BYTES,
+                "{} for {received}",
+                buffer.capacity()
+            );
+            let filled = received + room.min(READ_STEP_MAX_BYTES);
+            buffer.resize(filled, 0);
+            assert_eq!(splitter.next_frame(), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_large_frame_takes_its_memory_with_it() {
+        let size = 4 * READ_STEP_MAX_BYTES;
+        let mut splitter = FrameSplitter::new(size);
+        let buffer = splitter.read_buffer();
+        buffer.extend_from_slice(&(size as i32).to_be_bytes());
+        buffer.resize(4 + size, 1);
+        buffer.extend_from_slice(&[0, 0]);
+        let frame = splitter.next_frame().unwrap().unwrap();
+        assert_eq!(frame.len(), size);
+        drop(frame);
+        assert_eq!(splitter.pending_bytes(), 2);
+        assert!(splitter.read_buffer().capacity() <= 2 * READ_STEP_MIN_BYTES);
+    }
+}

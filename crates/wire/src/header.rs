@@ -94,3 +94,65 @@ impl RequestHeader {
         Ok((header, reader.position()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(bytes: &[u8]) -> Result<(RequestHeader, usize), WireError> {
+        RequestHeader::parse(&Bytes::copy_from_slice(bytes))
+    }
+
+    #[test]
+    fn client_id_may_be_null_or_empty() {
+        // Metadata v1, header v1.
+        let (header, length) = parse(&[0, 3, 0, 1, 0, 0, 0, 9, 0xff, 0xff, 7]).unwrap();
+        assert_eq!(header.api_key, ApiKey::Metadata);
+        assert_eq!(header.api_version, 1);
+        assert_eq!(header.correlation_id, 9);
+        assert_eq!(header.client_id, None);
+        assert_eq!(length, 10);
+        let (header, length) = parse(&[0, 3, 0, 1, 0, 0, 0, 9, 0, 0]).unwrap();
+        assert_eq!(header.client_id.as_deref(), Some(""));
+        assert_eq!(length, 10);
+    }
+
+    #[test]
+    fn header_v2_has_a_plain_client_id_and_tagged_fields_that_are_skipped() {
+        // Metadata v9: client id "me", two tagged fields.
+        let bytes = [
+            0, 3, 0, 9, 0, 0, 0, 1, 0, 2, b'm', b'e', 2, 0, 1, 5, 7, 0, 99,
+        ];
+        let (header, length) = parse(&bytes).unwrap();
+        assert_eq!(header.client_id.as_deref(), Some("me"));
+        assert_eq!(length, 18);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let v1 = |rest: &[u8]| parse(&[&[0, 3, 0, 1, 0, 0, 0, 9], rest].concat());
+        let v2 = |rest: &[u8]| parse(&[&[0, 3, 0, 9, 0, 0, 0, 9], rest].concat());
+        let header = |what| Err(WireError::Header { what });
+        assert_eq!(v1(&[]), header("client id does not fit the frame"));
+        assert_eq!(
+            v1(&[0, 3, b'a']),
+            header("client id does not fit the frame")
+        );
+        assert_eq!(
+            v1(&[0xff, 0xfe]),
+            header("client id does not fit the frame")
+        );
+        assert_eq!(v1(&[0, 1, 0xff]), header("client id is not UTF-8"));
+        let tagged = "tagged fields do not fit the frame";
+        assert_eq!(v2(&[0xff, 0xff]), header(tagged));
+        assert_eq!(
+            v2(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f]),
+            header(tagged)
+        );
+        assert_eq!(v2(&[0xff, 0xff, 1, 0, 9, 1]), header(tagged));
+        assert_eq!(
+            parse(&[0, 4, 0, 0, 0, 0, 0, 9, 0xff, 0xff]),
+            Err(WireError::UnknownApiKey { api_key: 4 })
+        );
+    }
+}
