@@ -59,7 +59,7 @@ pub(crate) fn reader<'a>(
             if !body.starts_with(&LZ4_FRAME_MAGIC) {
                 return Err(BatchError::Decompress);
             }
-            Box::new(lz4_flex::frame::FrameDecoder::new(body))
+            Box::new(Lz4Reader::new(body))
         }
         Codec::Zstd => {
             Box::new(zstd::Decoder::with_buffer(body).map_err(|_| BatchError::Decompress)?)
@@ -100,6 +100,47 @@ impl Read for Bounded<'_> {
             }
             None => Err(BatchError::DecompressedTooLarge.into()),
         }
+    }
+}
+
+/// The LZ4 decoder takes the end of its input for the end of the frame. A frame without its end
+/// mark would be stored and then refused by Java consumers.
+struct Lz4Reader<'a>(lz4_flex::frame::FrameDecoder<Lz4Input<'a>>);
+
+/// The decoder asks for an end mark, as for all that must be there, by `read_exact`; between frames
+/// it asks by `read`.
+struct Lz4Input<'a> {
+    bytes: &'a [u8],
+    ended_early: bool,
+}
+
+impl<'a> Lz4Reader<'a> {
+    fn new(body: &'a [u8]) -> Lz4Reader<'a> {
+        Lz4Reader(lz4_flex::frame::FrameDecoder::new(Lz4Input {
+            bytes: body,
+            ended_early: false,
+        }))
+    }
+}
+
+impl Read for Lz4Reader<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.0.read(buf)?;
+        if n == 0 && self.0.get_ref().ended_early {
+            return Err(BatchError::Decompress.into());
+        }
+        Ok(n)
+    }
+}
+
+impl Read for Lz4Input<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.bytes.read(buf)
+    }
+
+    fn read_exact(&mut self, buf: &mut [u8]) -> io::Result<()> {
+        self.ended_early |= self.bytes.len() < buf.len();
+        self.bytes.read_exact(buf)
     }
 }
 
