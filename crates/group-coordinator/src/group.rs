@@ -5,7 +5,9 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::effect::GroupReplyToken;
+use tidemark_types::ErrorCode;
+
+use crate::effect::{GroupReplyToken, JoinReply, JoinReplyMember};
 use crate::record::{GroupMetadata, StoredMember};
 use crate::timers::{TimerKey, TimerKind, Timers};
 
@@ -101,6 +103,16 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    pub fn supports(&self, protocol: &str) -> bool {
+        self.protocols.iter().any(|(name, _)| name == protocol)
+    }
+
+    /// The end of its session means nothing while it waits for us. A new member may be gone for
+    /// good all the same: its client came back as another one.
+    pub fn has_satisfied_heartbeat(&self) -> bool {
+        !self.is_new && (self.awaiting_join.is_some() || self.awaiting_sync.is_some())
+    }
+
     /// Metadata for a protocol; empty if the member does not support it.
     pub fn metadata(&self, protocol: &str) -> Bytes {
         self.protocols
@@ -111,6 +123,177 @@ impl Member {
 }
 
 impl Group {
+    pub fn is_leader(&self, member_id: &str) -> bool {
+        self.leader.as_deref() == Some(member_id)
+    }
+
+    /// A rebalance can start now; there is none under way.
+    pub fn can_rebalance(&self) -> bool {
+        matches!(
+            self.state,
+            GroupState::Empty | GroupState::CompletingRebalance | GroupState::Stable
+        )
+    }
+
+    pub fn awaiting_join_count(&self) -> usize {
+        self.members
+            .values()
+            .filter(|m| m.awaiting_join.is_some())
+            .count()
+    }
+
+    /// Every member waits in JoinGroup, and nobody has an id that was not used yet.
+    pub fn all_joined(&self) -> bool {
+        self.pending_join.is_empty() && self.members.values().all(|m| m.awaiting_join.is_some())
+    }
+
+    /// The longest of the members' rebalance timeouts.
+    pub fn rebalance_timeout_ms(&self) -> i64 {
+        let timeouts = self.members.values().map(|m| m.rebalance_timeout_ms);
+        i64::from(timeouts.max().unwrap_or(0).max(0))
+    }
+
+    /// Whether a member with these protocols fits in: some protocol must be common to all.
+    pub fn supports(&self, protocol_type: &str, protocols: &[(String, Bytes)]) -> bool {
+        if self.state == GroupState::Empty {
+            return !protocol_type.is_empty() && !protocols.is_empty();
+        }
+        self.protocol_type.as_deref() == Some(protocol_type)
+            && protocols.iter().any(|(name, _)| self.all_support(name))
+    }
+
+    fn all_support(&self, protocol: &str) -> bool {
+        self.members.values().all(|m| m.supports(protocol))
+    }
+
+    /// The protocol with the most votes among those that all members support: each member votes
+    /// for the one it prefers. The first by name if there are several. `None` without members.
+    pub fn select_protocol(&self) -> Option<String> {
+        let first = self.members.values().next()?;
+        let candidates: BTreeSet<&str> = (first.protocols.iter())
+            .map(|(name, _)| name.as_str())
+            .filter(|name| self.all_support(name))
+            .collect();
+        let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
+        for member in self.members.values() {
+            let names = member.protocols.iter().map(|(name, _)| name.as_str());
+            if let Some(vote) = names.into_iter().find(|name| candidates.contains(name)) {
+                *votes.entry(vote).or_default() += 1;
+            }
+        }
+        // `max_by_key` takes the last of equals.
+        let (winner, _) = votes.iter().rev().max_by_key(|(_, count)| **count)?;
+        Some((*winner).to_owned())
+    }
+
+    pub fn add_member(&mut self, member_id: &str, protocol_type: &str, member: Member) {
+        if self.members.is_empty() {
+            self.protocol_type = Some(protocol_type.to_owned());
+        }
+        if let Some(instance_id) = &member.group_instance_id {
+            self.static_members
+                .insert(instance_id.clone(), member_id.to_owned());
+        }
+        if self.leader.is_none() {
+            self.leader = Some(member_id.to_owned());
+        }
+        self.pending_join.remove(member_id);
+        self.members.insert(member_id.to_owned(), member);
+    }
+
+    /// Removes a member or a pending one; the next member by id leads when it was the leader.
+    pub fn remove_member(&mut self, member_id: &str) -> Option<Member> {
+        let removed = self.members.remove(member_id);
+        if let Some(instance_id) = removed.as_ref().and_then(|m| m.group_instance_id.as_ref()) {
+            self.static_members.remove(instance_id);
+        }
+        if self.is_leader(member_id) {
+            self.leader = self.members.keys().next().cloned();
+        }
+        self.pending_join.remove(member_id);
+        self.pending_sync.remove(member_id);
+        removed
+    }
+
+    /// Gives a static member a new member id. Its assignment stays, its parked requests do not.
+    pub fn rename_static_member(&mut self, instance_id: &str, old_id: &str, new_id: &str) {
+        let Some(mut member) = self.members.remove(old_id) else {
+            return;
+        };
+        member.awaiting_join = None;
+        member.awaiting_sync = None;
+        member.is_new = false;
+        self.members.insert(new_id.to_owned(), member);
+        self.static_members
+            .insert(instance_id.to_owned(), new_id.to_owned());
+        if self.is_leader(old_id) {
+            self.leader = Some(new_id.to_owned());
+        }
+        if self.pending_sync.remove(old_id) {
+            self.pending_sync.insert(new_id.to_owned());
+        }
+    }
+
+    /// Keeps the leader if it has joined, else takes the first member that has. False when nobody
+    /// has joined.
+    pub fn elect_joined_leader(&mut self) -> bool {
+        let has_joined = |m: &Member| m.awaiting_join.is_some();
+        let leader = self.leader.as_ref().and_then(|id| self.members.get(id));
+        if leader.is_some_and(has_joined) {
+            return true;
+        }
+        match self.members.iter().find(|(_, m)| has_joined(m)) {
+            Some((member_id, _)) => {
+                self.leader = Some(member_id.clone());
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The members as the leader needs them for an assignment.
+    pub fn join_reply_members(&self) -> Vec<JoinReplyMember> {
+        let protocol = self.protocol_name.as_deref().unwrap_or_default();
+        self.members
+            .iter()
+            .map(|(member_id, member)| JoinReplyMember {
+                member_id: member_id.clone(),
+                group_instance_id: member.group_instance_id.clone(),
+                metadata: member.metadata(protocol),
+            })
+            .collect()
+    }
+
+    /// The answer to a JoinGroup for the generation there is.
+    pub fn join_reply(&self, member_id: &str) -> JoinReply {
+        JoinReply {
+            error: ErrorCode::None,
+            generation_id: self.generation_id,
+            protocol_type: self.protocol_type.clone(),
+            protocol_name: self.protocol_name.clone(),
+            leader: self.leader.clone().unwrap_or_default(),
+            skip_assignment: false,
+            member_id: member_id.to_owned(),
+            members: Vec::new(),
+        }
+    }
+
+    /// UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, or none.
+    pub fn validate_member(&self, member_id: &str, group_instance_id: Option<&str>) -> ErrorCode {
+        if let Some(instance_id) = group_instance_id {
+            match self.static_members.get(instance_id) {
+                None => return ErrorCode::UnknownMemberId,
+                Some(current) if current != member_id => return ErrorCode::FencedInstanceId,
+                Some(_) => {}
+            }
+        }
+        if self.members.contains_key(member_id) {
+            ErrorCode::None
+        } else {
+            ErrorCode::UnknownMemberId
+        }
+    }
+
     /// The group as its last stored generation left it.
     pub fn from_stored(stored: &GroupMetadata) -> Group {
         let protocol = stored.protocol.clone().unwrap_or_default();
@@ -141,11 +324,19 @@ impl Group {
                 is_new: false,
             };
             if let Some(instance_id) = &member.group_instance_id {
-                group
+                let taken = group
                     .static_members
                     .insert(instance_id.clone(), stored.member_id.clone());
+                // We never store an instance id twice; a record from elsewhere might.
+                if let Some(former) = taken {
+                    group.members.remove(&former);
+                }
             }
             group.members.insert(stored.member_id.clone(), member);
+        }
+        let leader = group.leader.as_ref();
+        if !leader.is_some_and(|id| group.members.contains_key(id)) {
+            group.leader = group.members.keys().next().cloned();
         }
         group
     }

@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 
-use tidemark_types::{COORDINATOR_PARTITIONS, MonoTime, ProducerId, coordinator_partition};
+use tidemark_types::{
+    COORDINATOR_PARTITIONS, ErrorCode, MonoTime, ProducerId, coordinator_partition,
+};
 
 use crate::config::GroupConfig;
 use crate::durable::{DurableGroup, OffsetsPartition};
-use crate::effect::Effect;
+use crate::effect::{Effect, GroupReply, JoinReply, SyncReply};
 use crate::group::{Group, GroupState};
 use crate::rebalance::Step;
 use crate::record::GroupRecord;
@@ -121,6 +123,26 @@ impl Groups {
             let effects = step.effects;
             assert!(effects.is_empty(), "nobody waits for an answer at a start");
         }
+    }
+
+    /// Ends all soft state, as when the groups move elsewhere or the broker stops: everything that
+    /// is parked is answered with `error`.
+    pub fn unload(&mut self, error: ErrorCode) -> Vec<Effect> {
+        self.timers = Timers::default();
+        let mut effects = Vec::new();
+        for (member_id, member) in (std::mem::take(&mut self.live).into_values())
+            .flat_map(|group| group.members.into_iter())
+        {
+            if let Some(token) = member.awaiting_join {
+                let reply = JoinReply::error(&member_id, error);
+                effects.push(Effect::Reply(token, GroupReply::Join(reply)));
+            }
+            if let Some(token) = member.awaiting_sync {
+                let reply = SyncReply::error(error);
+                effects.push(Effect::Reply(token, GroupReply::Sync(reply)));
+            }
+        }
+        effects
     }
 
     /// Records that rebuild the durable state of one partition through [`Groups::apply`], each with

@@ -2,7 +2,7 @@
 
 use tidemark_types::{ErrorCode, MonoTime};
 
-use crate::group::{Group, GroupState};
+use crate::group::GroupState;
 use crate::groups::{Groups, MAX_STRING_BYTES};
 use crate::record::{GroupRecord, OffsetAndMetadata, OffsetKey};
 use crate::request::{OffsetCommitRequest, OffsetToCommit, TxnOffsetCommitRequest};
@@ -219,28 +219,6 @@ impl Groups {
 impl Committer<'_> {
     fn is_anonymous(&self) -> bool {
         self.generation_id < 0 && self.member_id.is_empty() && self.group_instance_id.is_none()
-    }
-}
-
-impl Group {
-    /// UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, or none.
-    pub(crate) fn validate_member(
-        &self,
-        member_id: &str,
-        group_instance_id: Option<&str>,
-    ) -> ErrorCode {
-        if let Some(instance_id) = group_instance_id {
-            match self.static_members.get(instance_id) {
-                None => return ErrorCode::UnknownMemberId,
-                Some(current) if current != member_id => return ErrorCode::FencedInstanceId,
-                Some(_) => {}
-            }
-        }
-        if self.members.contains_key(member_id) {
-            ErrorCode::None
-        } else {
-            ErrorCode::UnknownMemberId
-        }
     }
 }
 
