@@ -65,7 +65,7 @@ fn enrol(
     if begins {
         next.state = TxnState::Ongoing;
         next.start_wall_ms = now_wall_ms;
-        next.txn_number += 1;
+        next.txn_number = next.txn_number.wrapping_add(1);
         next.dialect = dialect;
         // Whoever enrols has heard of this epoch: what still comes under the one before it is a
         // delayed duplicate, and no longer a retry to be answered.

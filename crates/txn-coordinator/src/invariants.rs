@@ -164,7 +164,7 @@ fn check_step(previous: &TxnMeta, next: &TxnMeta) -> Result<(), Violation> {
                 "its last update goes back",
             ),
             (
-                next.txn_number == previous.txn_number + u64::from(begins),
+                next.txn_number == previous.txn_number.wrapping_add(u64::from(begins)),
                 "its transactions are miscounted",
             ),
             (
