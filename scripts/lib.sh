@@ -112,5 +112,9 @@ build_broker() {
 # The command that starts the broker under test, with {port} and {data} to be filled in. TIDEMARK_BROKER_CMD
 # replaces it (it must end in the broker itself, not in a child of it: it is killed by pid).
 broker_command() {
-  printf '%s\n' "${TIDEMARK_BROKER_CMD:-$(profile_dir)/tidemark serve --listen 127.0.0.1:{port} --data-dir {data}}"
+  if [ -n "${TIDEMARK_BROKER_CMD:-}" ]; then
+    printf '%s\n' "$TIDEMARK_BROKER_CMD"
+  else
+    printf '%s\n' "$(profile_dir)/tidemark serve --listen 127.0.0.1:{port} --data-dir {data}"
+  fi
 }

@@ -199,9 +199,8 @@ fn load(broker: &str, file: &PathBuf, rate: u64) -> Result<()> {
         let key = sent.to_string();
         send(&producer, LINES, &key, &line)?;
         sent += 1;
-        if rate > 0 {
-            let due = Duration::from_micros(sent * 1_000_000 / rate);
-            std::thread::sleep(due.saturating_sub(started.elapsed()));
+        if let Some(due_us) = (sent * 1_000_000).checked_div(rate) {
+            std::thread::sleep(Duration::from_micros(due_us).saturating_sub(started.elapsed()));
         }
         if sent % 1_000 == 0 {
             say(&format!(
