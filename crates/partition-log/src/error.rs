@@ -1,0 +1,53 @@
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a log could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The offset is below what is kept or above the end (OFFSET_OUT_OF_RANGE).
+    #[error("offset {offset} is outside {start}..={end}")]
+    OutOfRange { offset: i64, start: i64, end: i64 },
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    /// The bytes at `position` are not what was written there (CORRUPT_MESSAGE for a reader).
+    #[error("{} is damaged at position {position}: {what}", path.display())]
+    Damaged {
+        path: PathBuf,
+        position: u64,
+        what: &'static str,
+    },
+    /// A file has fewer bytes than its checkpoint says were synced.
+    #[error(
+        "{} ends at position {len}, but {expected} bytes of it were synced before the last checkpoint",
+        path.display()
+    )]
+    Short {
+        path: PathBuf,
+        len: u64,
+        expected: u64,
+    },
+    /// The directory belongs to another cluster, or is not ours.
+    #[error("{}: {what}", path.display())]
+    Foreign { path: PathBuf, what: String },
+    /// An earlier sync failed: what was written since the last good one may be lost, so nothing
+    /// more is written.
+    #[error("segments are no longer written: an earlier sync failed ({0})")]
+    SyncFailed(String),
+    /// The partition was deleted.
+    #[error("the partition was deleted")]
+    Closed,
+}
+
+impl LogError {
+    pub(crate) fn io(path: &Path, source: io::Error) -> LogError {
+        LogError::Io {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// True when the file was not there: it was retired between the look and the read.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, LogError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}

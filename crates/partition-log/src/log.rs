@@ -1,0 +1,345 @@
+//! The log of one partition: its state under one lock, and what the owner does to it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use tidemark_abort_index::{AbortIndex, AbortedTxn};
+use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, Tick, TopicPartitionId};
+
+use crate::segment::{SegmentState, Slot};
+use crate::versions::Versions;
+use crate::{LeaderEpochs, LogStore, TailBatch, Version, Waiters};
+
+/// Kafka's default of `segment.bytes`.
+const DEFAULT_SEGMENT_BYTES: u64 = 1 << 30;
+
+/// A partition's log. The owner appends; any number of readers read at the same time; write-behind
+/// moves the oldest batches to segments. The lock is held for moments only, never over I/O.
+pub struct PartitionLog {
+    pub(crate) store: Arc<LogStore>,
+    partition: TopicPartitionId,
+    dir: PathBuf,
+    segment_bytes: AtomicU64,
+    inner: Mutex<Inner>,
+    /// One write-behind at a time.
+    pub(crate) flushing: Mutex<()>,
+    waiters: Waiters,
+}
+
+pub(crate) struct Inner {
+    pub(crate) versions: Versions,
+    /// Oldest first; the offsets follow those of the last segment.
+    pub(crate) tail: VecDeque<TailBatch>,
+    /// Bytes of the batches in the tail.
+    pub(crate) tail_bytes: u64,
+    pub(crate) aborted: AbortIndex,
+    pub(crate) epochs: LeaderEpochs,
+    /// By offset; every segment holds at least one batch.
+    pub(crate) segments: Vec<Slot>,
+    /// Offset of the next batch.
+    pub(crate) end_offset: i64,
+    pub(crate) log_start_offset: i64,
+    pub(crate) closed: bool,
+}
+
+impl Inner {
+    /// First offset that no segment holds.
+    pub(crate) fn tail_start(&self) -> i64 {
+        self.tail
+            .front()
+            .map_or(self.end_offset, |batch| batch.base_offset)
+    }
+
+    /// First offset that is held anywhere.
+    pub(crate) fn first_held(&self) -> i64 {
+        self.segments
+            .first()
+            .map_or_else(|| self.tail_start(), |slot| slot.written.base_offset)
+    }
+}
+
+impl PartitionLog {
+    /// The empty log of a new partition.
+    pub fn new(
+        store: &Arc<LogStore>,
+        partition: TopicPartitionId,
+        leader_epoch: LeaderEpoch,
+    ) -> Arc<PartitionLog> {
+        let mut epochs = LeaderEpochs::default();
+        epochs.start(leader_epoch, 0);
+        PartitionLog::with_parts(
+            store,
+            partition,
+            epochs,
+            AbortIndex::default(),
+            Vec::new(),
+            0,
+            0,
+        )
+    }
+
+    pub(crate) fn with_parts(
+        store: &Arc<LogStore>,
+        partition: TopicPartitionId,
+        epochs: LeaderEpochs,
+        aborted: AbortIndex,
+        segments: Vec<Slot>,
+        end_offset: i64,
+        log_start_offset: i64,
+    ) -> Arc<PartitionLog> {
+        let first = Version {
+            tick: Tick::ZERO,
+            log_end_offset: end_offset,
+            // Nobody reads before the owner has said what is stable.
+            last_stable_offset: log_start_offset,
+            log_start_offset,
+            leader_epoch: epochs.current(),
+        };
+        Arc::new(PartitionLog {
+            store: store.clone(),
+            partition,
+            dir: store.partition_dir(partition),
+            segment_bytes: AtomicU64::new(DEFAULT_SEGMENT_BYTES),
+            inner: Mutex::new(Inner {
+                versions: Versions::new(first),
+                tail: VecDeque::new(),
+                tail_bytes: 0,
+                aborted,
+                epochs,
+                segments,
+                end_offset,
+                log_start_offset,
+                closed: false,
+            }),
+            flushing: Mutex::new(()),
+            waiters: Waiters::default(),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock()
+    }
+
+    pub fn partition(&self) -> TopicPartitionId {
+        self.partition
+    }
+
+    /// Where the segments are.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// `segment.bytes`: a segment is rolled when the next batch would make it larger.
+    pub fn set_segment_bytes(&self, bytes: u64) {
+        self.segment_bytes.store(bytes.max(1), Ordering::Relaxed);
+    }
+
+    /// Never more than an int32: positions in Kafka's indexes are one.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+            .load(Ordering::Relaxed)
+            .min(i32::MAX as u64)
+    }
+
+    /// The fetches that wait for this partition.
+    pub fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    // What the owner does.
+
+    /// Adds the next batch. It is readable once a version that covers it is published.
+    /// `aborted` is the transaction that this batch, an abort marker, ends.
+    ///
+    /// Panics when the batch does not begin at the end of the log.
+    pub fn append(&self, batch: TailBatch, aborted: Option<AbortedTxn>) {
+        let mut inner = self.lock();
+        let leader_epoch = batch.meta.leader_epoch;
+        let base_offset = batch.base_offset;
+        self.push_tail(&mut inner, batch);
+        inner.epochs.start(leader_epoch, base_offset);
+        if let Some(aborted) = aborted {
+            inner.aborted.push(aborted);
+        }
+    }
+
+    /// Adds a batch at replay whose effects the manifest this log was recovered from has already:
+    /// only its bytes are news, and not even these when a segment holds them. True when the batch
+    /// was added.
+    ///
+    /// Panics when batches are missing between the end of the log and this one.
+    pub fn restore(&self, batch: TailBatch) -> bool {
+        let mut inner = self.lock();
+        if batch.last_offset < inner.end_offset {
+            return false;
+        }
+        self.push_tail(&mut inner, batch);
+        true
+    }
+
+    fn push_tail(&self, inner: &mut Inner, batch: TailBatch) {
+        assert_eq!(
+            batch.base_offset, inner.end_offset,
+            "{}: a batch must begin where the log ends",
+            self.partition
+        );
+        assert!(batch.last_offset >= batch.base_offset);
+        inner.end_offset = batch.last_offset + 1;
+        inner.tail_bytes += batch.bytes.len() as u64;
+        self.store.add_tail_bytes(batch.charge());
+        inner.tail.push_back(batch);
+    }
+
+    /// Notes the partition's watermarks as of a record's tick, after all its appends. A second
+    /// version of the same tick takes the place of the first.
+    pub fn push_version(&self, version: Version) {
+        let mut inner = self.lock();
+        inner.log_start_offset = inner.log_start_offset.max(version.log_start_offset);
+        inner.versions.push(version);
+    }
+
+    /// Notes that the leader epoch rose, from the end of the log on.
+    pub fn start_leader_epoch(&self, epoch: LeaderEpoch) {
+        let mut inner = self.lock();
+        let end_offset = inner.end_offset;
+        inner.epochs.start(epoch, end_offset);
+    }
+
+    /// Moves the log start: batches below it will not be asked for any more. Their files stay.
+    /// Publish it with a version.
+    pub fn advance_log_start(&self, offset: i64) {
+        let mut inner = self.lock();
+        if offset > inner.log_start_offset {
+            inner.log_start_offset = offset;
+            inner.aborted.remove_below(offset);
+            inner.epochs.remove_below(offset);
+        }
+    }
+
+    /// Drops the versions that no reader at `min_tick` or later can ask for.
+    pub fn prune_versions(&self, min_tick: Tick) {
+        self.lock().versions.prune(min_tick);
+    }
+
+    /// The partition is deleted: write-behind leaves it alone from now on and readers that still
+    /// hold the log get `Closed`. Returns when no write is under way.
+    pub fn close(&self) {
+        let _writing = self.flushing.lock();
+        self.lock().closed = true;
+        self.waiters.wake_all();
+    }
+
+    // What anybody may ask.
+
+    /// The newest version at or below `tick`.
+    pub fn at(&self, tick: Tick) -> Version {
+        self.lock().versions.at(tick)
+    }
+
+    /// The newest version, published or not.
+    pub fn newest_version(&self) -> Version {
+        self.lock().versions.newest()
+    }
+
+    /// Versions kept in memory.
+    pub fn version_count(&self) -> usize {
+        self.lock().versions.len()
+    }
+
+    /// Offset of the next batch, published or not.
+    pub fn end_offset(&self) -> i64 {
+        self.lock().end_offset
+    }
+
+    /// First offset that no segment holds.
+    pub fn tail_start_offset(&self) -> i64 {
+        self.lock().tail_start()
+    }
+
+    /// Bytes of the batches in the tail.
+    pub fn tail_bytes(&self) -> u64 {
+        self.lock().tail_bytes
+    }
+
+    /// Bytes of the batches in segments and tail.
+    pub fn size_bytes(&self) -> u64 {
+        let inner = self.lock();
+        let segments: u64 = inner.segments.iter().map(|s| s.written.log_bytes).sum();
+        segments + inner.tail_bytes
+    }
+
+    /// The first journal record that is still needed for this partition's bytes: replay must begin
+    /// at or before it. `None` when every batch is synced in a segment.
+    pub fn first_needed_index(&self) -> Option<JournalIndex> {
+        let inner = self.lock();
+        first_needed(&inner)
+    }
+
+    /// The aborted transactions that a read_committed reader of `from..upper` must know, as
+    /// (producer id, first offset), by first offset. With `upper` the last stable offset of a
+    /// published version or less, the answer is as of that version.
+    pub fn aborted(&self, from: i64, upper: i64) -> Vec<(ProducerId, i64)> {
+        let mut found: Vec<(ProducerId, i64)> = self
+            .lock()
+            .aborted
+            .lookup(from, upper)
+            .into_iter()
+            .map(|txn| (txn.producer_id, txn.first_offset))
+            .collect();
+        found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
+        found
+    }
+
+    /// Kafka's OffsetForLeaderEpoch: the largest known epoch at or below `epoch` and where it
+    /// ended, with `log_end_offset` as the end of the newest. `None` for an epoch that is not
+    /// known yet.
+    pub fn end_offset_for_epoch(
+        &self,
+        epoch: LeaderEpoch,
+        log_end_offset: i64,
+    ) -> Option<(LeaderEpoch, i64)> {
+        self.lock().epochs.end_offset_for(epoch, log_end_offset)
+    }
+
+    /// The segments as far as they are written, by offset.
+    pub fn segments(&self) -> Vec<SegmentState> {
+        self.lock()
+            .segments
+            .iter()
+            .map(|slot| slot.written)
+            .collect()
+    }
+}
+
+pub(crate) fn first_needed(inner: &Inner) -> Option<JournalIndex> {
+    inner
+        .segments
+        .iter()
+        .find_map(Slot::first_unsynced)
+        .or_else(|| inner.tail.front().map(|batch| batch.index))
+}
+
+impl Drop for PartitionLog {
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut();
+        let held: u64 = inner.tail.iter().map(TailBatch::charge).sum();
+        self.store.sub_tail_bytes(held);
+    }
+}
+
+impl fmt::Debug for PartitionLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = self.lock();
+        f.debug_struct("PartitionLog")
+            .field("partition", &self.partition)
+            .field("log_start_offset", &inner.log_start_offset)
+            .field("end_offset", &inner.end_offset)
+            .field("tail_start", &inner.tail_start())
+            .field("segments", &inner.segments.len())
+            .finish_non_exhaustive()
+    }
+}

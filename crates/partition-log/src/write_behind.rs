@@ -1,0 +1,475 @@
+//! Moving confirmed batches from the tails to the segments, and making segments durable before a
+//! checkpoint names them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tidemark_disk::DiskFile;
+use tidemark_types::{Tick, TopicPartitionId};
+
+use crate::bytes_io::{crc32c, crc32c_combine};
+use crate::names::{FileKind, segment_path};
+use crate::segment::{SegmentState, Slot};
+use crate::tick_index::{TICK_ENTRY_BYTES, TickEntry, entry_position};
+use crate::{LogError, LogStore, PartitionLog, TailBatch, TickIndexHeader, seal};
+
+#[derive(Clone, Debug)]
+pub struct WriteBehindSettings {
+    /// Bytes of one write.
+    pub write_bytes: usize,
+    /// Files written and not yet synced; at this number a flush syncs them itself. They are held
+    /// open, so that a failed write-out of the system is reported to their sync.
+    pub dirty_files: usize,
+}
+
+impl Default for WriteBehindSettings {
+    fn default() -> WriteBehindSettings {
+        WriteBehindSettings {
+            write_bytes: 4 << 20,
+            dirty_files: 256,
+        }
+    }
+}
+
+/// When a partition's tail is worth a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlushPolicy {
+    /// Confirmed bytes from which on they are written.
+    pub min_bytes: u64,
+    /// Written whatever their number when the oldest is at or below this tick.
+    pub older_than: Option<Tick>,
+    /// Written whatever their number and age.
+    pub force: bool,
+}
+
+impl Default for FlushPolicy {
+    fn default() -> FlushPolicy {
+        FlushPolicy {
+            min_bytes: 256 << 10,
+            older_than: None,
+            force: false,
+        }
+    }
+}
+
+impl FlushPolicy {
+    /// Everything that is confirmed.
+    pub const FORCE: FlushPolicy = FlushPolicy {
+        min_bytes: 0,
+        older_than: None,
+        force: true,
+    };
+}
+
+/// What one flush did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlushReport {
+    pub batches: u64,
+    pub bytes: u64,
+    pub segments_created: u64,
+    pub segments_sealed: u64,
+}
+
+/// What one sync did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SyncReport {
+    pub files: u64,
+    pub directories: u64,
+    pub partitions: u64,
+}
+
+/// The write-behind of one data directory. Flushes of different partitions may run at the same
+/// time; of one partition they take turns.
+pub struct WriteBehind {
+    store: Arc<LogStore>,
+    settings: WriteBehindSettings,
+    dirty: Mutex<Dirty>,
+    /// One sync at a time.
+    syncing: Mutex<()>,
+}
+
+/// Written and not yet synced.
+#[derive(Default)]
+struct Dirty {
+    files: HashMap<PathBuf, Arc<dyn DiskFile>>,
+    dirs: BTreeSet<PathBuf>,
+    logs: BTreeMap<TopicPartitionId, Arc<PartitionLog>>,
+    failed: Option<String>,
+}
+
+impl WriteBehind {
+    pub fn new(store: &Arc<LogStore>, settings: WriteBehindSettings) -> WriteBehind {
+        WriteBehind {
+            store: store.clone(),
+            settings,
+            dirty: Mutex::default(),
+            syncing: Mutex::default(),
+        }
+    }
+
+    /// Writes the batches of `log` whose tick is at or below `confirmed` to its segments and drops
+    /// them from the tail, if `policy` finds them worth it. They are not durable there yet: the
+    /// journal must keep them until [`WriteBehind::sync_dirty`] and a checkpoint.
+    ///
+    /// After an error nothing is lost: what was not written stays in the tail, and the next flush
+    /// writes over what was half written.
+    ///
+    /// Errors: I/O errors (a full disk among them); `SyncFailed` for ever after a failed sync.
+    pub fn flush(
+        &self,
+        log: &Arc<PartitionLog>,
+        confirmed: Tick,
+        policy: &FlushPolicy,
+    ) -> Result<FlushReport, LogError> {
+        self.check_failed()?;
+        let mut report = FlushReport::default();
+        {
+            let _turn = log.flushing.lock();
+            if log.is_worth_a_flush(confirmed, policy) {
+                while let Some(round) = log.next_round(confirmed, self.settings.write_bytes) {
+                    self.write_round(log, round, &mut report)?;
+                }
+            }
+            for state in log.unindexed() {
+                self.seal(log, &state)?;
+                report.segments_sealed += 1;
+            }
+        }
+        if self.dirty.lock().files.len() >= self.settings.dirty_files {
+            self.sync_dirty()?;
+        }
+        Ok(report)
+    }
+
+    /// Makes everything durable that was flushed before the call: data first, then the directory
+    /// entries. Only then may a checkpoint name it, which [`PartitionLog::segment_manifest`] looks
+    /// after.
+    ///
+    /// Errors: `SyncFailed`, now and for ever after: what a failed sync left on the disk is not
+    /// known, and asking again would not tell.
+    pub fn sync_dirty(&self) -> Result<SyncReport, LogError> {
+        let _turn = self.syncing.lock();
+        self.check_failed()?;
+        let taken = {
+            let mut dirty = self.dirty.lock();
+            let taken = std::mem::take(&mut *dirty);
+            // Under the same lock under which files become dirty and their batches readable: what
+            // is noted here is covered by the files taken.
+            for log in taken.logs.values() {
+                log.begin_sync();
+            }
+            taken
+        };
+        self.sync_taken(&taken).map_err(|error| {
+            let message = error.to_string();
+            self.dirty.lock().failed = Some(message.clone());
+            LogError::SyncFailed(message)
+        })?;
+        for log in taken.logs.values() {
+            log.end_sync();
+        }
+        Ok(SyncReport {
+            files: taken.files.len() as u64,
+            directories: taken.dirs.len() as u64,
+            partitions: taken.logs.len() as u64,
+        })
+    }
+
+    fn sync_taken(&self, taken: &Dirty) -> Result<(), LogError> {
+        // In a fixed order, so that a simulated run is the same every time.
+        let files: BTreeMap<&PathBuf, &Arc<dyn DiskFile>> = taken.files.iter().collect();
+        for (path, file) in files {
+            file.sync_data().map_err(|e| LogError::io(path, e))?;
+        }
+        for dir in &taken.dirs {
+            match self.store.disk.sync_dir(dir) {
+                // A partition that was deleted meanwhile.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                done => done.map_err(|e| LogError::io(dir, e))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Files written and not yet synced.
+    pub fn dirty_files(&self) -> usize {
+        self.dirty.lock().files.len()
+    }
+
+    /// Forgets a closed log ([`PartitionLog::close`]): its files need no sync any more.
+    pub fn forget(&self, log: &PartitionLog) {
+        let mut dirty = self.dirty.lock();
+        dirty.logs.remove(&log.partition());
+        dirty.files.retain(|path, _| !path.starts_with(log.dir()));
+        dirty.dirs.remove(log.dir());
+    }
+
+    fn check_failed(&self) -> Result<(), LogError> {
+        match &self.dirty.lock().failed {
+            Some(message) => Err(LogError::SyncFailed(message.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes `round`, segment by segment.
+    fn write_round(
+        &self,
+        log: &Arc<PartitionLog>,
+        round: Vec<TailBatch>,
+        report: &mut FlushReport,
+    ) -> Result<(), LogError> {
+        let segment_bytes = log.segment_bytes();
+        let mut batches = &round[..];
+        while let Some(first) = batches.first() {
+            let active = log.active_segment();
+            let size = first.bytes.len() as u64;
+            let start = match active {
+                Some(state) if has_room(&state, first, size, segment_bytes) => state,
+                _ => SegmentState::empty(first.base_offset),
+            };
+            let mut fitting = 1;
+            let mut log_bytes = start.log_bytes + size;
+            for batch in &batches[1..] {
+                let next = SegmentState { log_bytes, ..start };
+                let size = batch.bytes.len() as u64;
+                if !has_room(&next, batch, size, segment_bytes) {
+                    break;
+                }
+                log_bytes += size;
+                fitting += 1;
+            }
+            let (group, rest) = batches.split_at(fitting);
+            self.write_group(log, start, group)?;
+            report.batches += group.len() as u64;
+            report.bytes += log_bytes - start.log_bytes;
+            report.segments_created += u64::from(start.entries == 0);
+            batches = rest;
+        }
+        Ok(())
+    }
+
+    /// Appends `group` to the segment of `start`, which is made when it has no entries yet.
+    fn write_group(
+        &self,
+        log: &Arc<PartitionLog>,
+        start: SegmentState,
+        group: &[TailBatch],
+    ) -> Result<(), LogError> {
+        let dir = log.dir();
+        let log_path = segment_path(dir, start.base_offset, FileKind::Log);
+        let tick_path = segment_path(dir, start.base_offset, FileKind::TickIndex);
+        let mut new_dirs = Vec::new();
+        let (log_file, tick_file) = if start.entries == 0 {
+            self.make_dir(dir, &mut new_dirs)?;
+            let log_file = self.store.files.create(&log_path)?;
+            let tick_file = self.store.files.create(&tick_path)?;
+            let header = TickIndexHeader {
+                cluster_id: self.store.cluster_id(),
+                partition: log.partition(),
+                base_offset: start.base_offset,
+            };
+            tick_file
+                .write_at(&header.encode(), 0)
+                .map_err(|e| LogError::io(&tick_path, e))?;
+            (log_file, tick_file)
+        } else {
+            (
+                self.store.files.get(&log_path)?,
+                self.store.files.get(&tick_path)?,
+            )
+        };
+
+        let mut end = start;
+        let mut slices = Vec::with_capacity(group.len());
+        let mut entries = Vec::with_capacity(group.len() * TICK_ENTRY_BYTES);
+        for batch in group {
+            let position = u32::try_from(end.log_bytes).expect("segments are shorter than 2 GiB");
+            let entry = TickEntry::of(batch, position, end.max_timestamp);
+            entries.extend_from_slice(&entry.encode());
+            slices.push(IoSlice::new(&batch.bytes));
+            let size = batch.bytes.len() as u64;
+            end.log_crc = crc32c_combine(end.log_crc, crc32c(&batch.bytes), size);
+            end.log_bytes += size;
+            end.entries += 1;
+            end.next_offset = batch.last_offset + 1;
+            end.max_timestamp = entry.running_max_timestamp;
+            end.last_tick = batch.tick;
+        }
+        // Space first: a full disk is met here, where nothing is half done, and not at the sync.
+        let tick_position = entry_position(start.entries);
+        log_file
+            .allocate(start.log_bytes, end.log_bytes - start.log_bytes)
+            .and_then(|()| log_file.write_vectored_at(&slices, start.log_bytes))
+            .map_err(|e| LogError::io(&log_path, e))?;
+        tick_file
+            .allocate(tick_position, entries.len() as u64)
+            .and_then(|()| tick_file.write_at(&entries, tick_position))
+            .map_err(|e| LogError::io(&tick_path, e))?;
+
+        let mut dirty = self.dirty.lock();
+        dirty.files.insert(log_path, log_file);
+        dirty.files.insert(tick_path, tick_file);
+        dirty.dirs.extend(new_dirs);
+        dirty.logs.insert(log.partition(), log.clone());
+        log.switch_to_segment(end, group);
+        Ok(())
+    }
+
+    /// Makes a partition's directory; `new_dirs` gets what must be synced for the new files' names
+    /// to last.
+    fn make_dir(&self, dir: &Path, new_dirs: &mut Vec<PathBuf>) -> Result<(), LogError> {
+        let disk = &self.store.disk;
+        let on_dir = |e| LogError::io(dir, e);
+        if !disk.exists(dir).map_err(on_dir)? {
+            disk.create_dir_all(dir).map_err(on_dir)?;
+        }
+        // Also when it was there: an earlier flush may have made it and failed then.
+        new_dirs.push(self.store.root().to_owned());
+        new_dirs.push(dir.to_owned());
+        Ok(())
+    }
+
+    /// Builds the derived indexes of a segment that no longer grows.
+    fn seal(&self, log: &Arc<PartitionLog>, state: &SegmentState) -> Result<(), LogError> {
+        let files = seal::build_indexes(&self.store, log.dir(), state)?;
+        let mut dirty = self.dirty.lock();
+        dirty.files.extend(files);
+        dirty.dirs.insert(log.dir().to_owned());
+        dirty.logs.insert(log.partition(), log.clone());
+        log.mark_indexed(state.base_offset);
+        Ok(())
+    }
+}
+
+/// True when a batch may be appended to a segment. An empty segment takes any batch.
+fn has_room(state: &SegmentState, batch: &TailBatch, size: u64, segment_bytes: u64) -> bool {
+    // Kafka's indexes keep offsets as int32 deltas to the base.
+    let delta_fits = batch.last_offset - state.base_offset <= i64::from(i32::MAX);
+    // A segment whose indexes were built (its successor was lost at a start) does not grow again.
+    !state.indexed && delta_fits && state.log_bytes + size <= segment_bytes
+}
+
+impl PartitionLog {
+    fn is_worth_a_flush(&self, confirmed: Tick, policy: &FlushPolicy) -> bool {
+        let inner = self.lock();
+        let Some(oldest) = inner.tail.front().filter(|b| b.tick <= confirmed) else {
+            return false;
+        };
+        if inner.closed {
+            return false;
+        }
+        if policy.force || policy.older_than.is_some_and(|tick| oldest.tick <= tick) {
+            return true;
+        }
+        let mut bytes = 0;
+        inner
+            .tail
+            .iter()
+            .take_while(|batch| batch.tick <= confirmed)
+            .any(|batch| {
+                bytes += batch.bytes.len() as u64;
+                bytes >= policy.min_bytes
+            })
+    }
+
+    /// The oldest confirmed batches, up to `max_bytes` but at least one; `None` when there are
+    /// none. They stay in the tail.
+    fn next_round(&self, confirmed: Tick, max_bytes: usize) -> Option<Vec<TailBatch>> {
+        let inner = self.lock();
+        if inner.closed {
+            return None;
+        }
+        let mut bytes = 0;
+        let round: Vec<TailBatch> = inner
+            .tail
+            .iter()
+            .take_while(|batch| {
+                let first = bytes == 0;
+                bytes += batch.bytes.len();
+                batch.tick <= confirmed && (first || bytes <= max_bytes)
+            })
+            .cloned()
+            .collect();
+        (!round.is_empty()).then_some(round)
+    }
+
+    fn active_segment(&self) -> Option<SegmentState> {
+        self.lock().segments.last().map(|slot| slot.written)
+    }
+
+    /// Segments that no longer grow and have no indexes yet.
+    fn unindexed(&self) -> Vec<SegmentState> {
+        let inner = self.lock();
+        if inner.closed {
+            return Vec::new();
+        }
+        let sealed = inner.segments.len().saturating_sub(1);
+        inner.segments[..sealed]
+            .iter()
+            .map(|slot| slot.written)
+            .filter(|state| !state.indexed)
+            .collect()
+    }
+
+    fn mark_indexed(&self, base_offset: i64) {
+        let mut inner = self.lock();
+        if let Some(slot) = inner
+            .segments
+            .iter_mut()
+            .find(|slot| slot.written.base_offset == base_offset)
+        {
+            slot.written.indexed = true;
+        }
+    }
+
+    /// The batches of `group` are now read from the segment, which ends at `end`, and no longer
+    /// from the tail.
+    fn switch_to_segment(&self, end: SegmentState, group: &[TailBatch]) {
+        let mut inner = self.lock();
+        let grows = inner
+            .segments
+            .last()
+            .is_some_and(|slot| slot.written.base_offset == end.base_offset);
+        if !grows {
+            inner.segments.push(Slot::new(end.base_offset));
+        }
+        let slot = inner.segments.last_mut().expect("one was pushed");
+        slot.written = end;
+        slot.unsynced_from.get_or_insert(group[0].index);
+        for written in group {
+            let batch = inner
+                .tail
+                .pop_front()
+                .expect("only a flush shortens the tail");
+            assert_eq!(batch.base_offset, written.base_offset);
+            inner.tail_bytes -= batch.bytes.len() as u64;
+            self.store.sub_tail_bytes(batch.charge());
+        }
+        if inner.tail.capacity() > 64 && inner.tail.len() * 4 < inner.tail.capacity() {
+            let keep = inner.tail.len() * 2;
+            inner.tail.shrink_to(keep);
+        }
+    }
+
+    /// Notes what the sync that begins now will cover.
+    fn begin_sync(&self) {
+        for slot in &mut self.lock().segments {
+            if slot.written != slot.synced {
+                slot.syncing = Some(slot.written);
+                slot.syncing_from = slot.unsynced_from.take();
+            }
+        }
+    }
+
+    fn end_sync(&self) {
+        for slot in &mut self.lock().segments {
+            if let Some(covered) = slot.syncing.take() {
+                slot.synced = covered;
+                slot.syncing_from = None;
+            }
+        }
+    }
+}
