@@ -47,6 +47,26 @@ fn the_walker_accepts_exactly_what_the_codec_writes() {
 }
 
 #[test]
+fn null_is_accepted_where_the_codec_accepts_it() {
+    for (key, version) in every_version() {
+        let full = body(key, version, Fill::Full, &mut Choices(1)).bytes;
+        for number in 0.. {
+            let fill = Fill::FullButNull(number);
+            let written = body(key, version, fill, &mut Choices(1)).bytes;
+            if written == full {
+                break;
+            }
+            let walker = check_request(key, version, &written);
+            assert_eq!(
+                walker.is_ok(),
+                codec(key, version, &written).is_some(),
+                "{key} v{version} field {number}: {walker:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn every_hostile_count_and_length_is_refused() {
     for (key, version) in every_version() {
         for seed in 0..3 {

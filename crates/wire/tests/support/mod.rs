@@ -101,6 +101,9 @@ pub enum Fill {
     Random,
     /// No null, at least one element everywhere, every known tagged field and an unknown one.
     Full,
+    /// As `Full`, but the field with this number is null, whether it may be or not. Numbers count
+    /// strings, bytes and arrays in wire order.
+    FullButNull(usize),
 }
 
 /// The header of a request frame, without its size.
@@ -132,6 +135,7 @@ pub fn body(key: ApiKey, version: i16, fill: Fill, choices: &mut Choices) -> Bod
         version,
         flexible: key.is_flexible(version),
         fill,
+        fields_written: 0,
         choices,
     };
     writer.fields(schema::request(key));
@@ -143,6 +147,8 @@ struct Writer<'a> {
     version: i16,
     flexible: bool,
     fill: Fill,
+    /// Strings, bytes and arrays so far, for `FullButNull`.
+    fields_written: usize,
     choices: &'a mut Choices,
 }
 
@@ -157,7 +163,16 @@ impl Writer<'_> {
     }
 
     fn field(&mut self, field: &Field) {
-        let null = field.nullable && matches!(self.fill, Fill::Random) && self.choices.one_in(3);
+        let null = match self.fill {
+            Fill::Random => field.nullable && self.choices.one_in(3),
+            Fill::Full => false,
+            Fill::FullButNull(number) => {
+                !matches!(field.kind, Kind::Fixed(_) | Kind::Struct(_)) && {
+                    self.fields_written += 1;
+                    self.fields_written == number + 1
+                }
+            }
+        };
         self.value(field.kind, null);
     }
 
@@ -183,7 +198,7 @@ impl Writer<'_> {
         }
         let n = match self.fill {
             Fill::Random => self.choices.below(4),
-            Fill::Full => 1 + self.choices.below(2),
+            Fill::Full | Fill::FullButNull(_) => 1 + self.choices.below(2),
         };
         // Now and then long enough for a varint of two bytes.
         let long = matches!(self.fill, Fill::Random) && self.choices.one_in(16);
@@ -227,7 +242,7 @@ impl Writer<'_> {
     }
 
     fn tagged_fields(&mut self, schema: &Struct) {
-        let full = matches!(self.fill, Fill::Full);
+        let full = !matches!(self.fill, Fill::Random);
         let known: Vec<_> = schema
             .tagged
             .iter()
