@@ -236,7 +236,7 @@ fn a_known_tagged_field_has_the_size_of_its_content() {
 }
 
 #[test]
-fn a_request_has_at_most_a_million_elements() {
+fn the_elements_of_a_request_are_bounded() {
     // FindCoordinator v4: keys of one byte each, the densest array there is.
     let keys = |n: usize| {
         let mut body = vec![0];
