@@ -1,1 +1,26 @@
-//! Every setting: one row each, read from flags, environment, TOML and server.properties
+//! Every setting: one row each, read from flags, environment, TOML and server.properties.
+//!
+//! [`load`] is pure: it takes the texts of its sources and gives the [`Settings`] or every
+//! [`Problem`] found. Defaults < file < environment < flags.
+
+mod describe;
+mod document;
+mod file;
+mod kafka_keys;
+mod listeners;
+mod load;
+mod problem;
+mod properties;
+mod rows;
+mod suggest;
+mod toml_file;
+mod values;
+
+pub use document::toml_document;
+pub use file::{ConfigFile, FileKind};
+pub use listeners::{Endpoint, Listener, SecurityProtocol};
+pub use load::{ENV_PREFIX, Inputs, Loaded, listen_flag, load};
+pub use problem::{ConfigError, Problem};
+pub use rows::{Row, Section, Settings, row, rows};
+pub use tidemark_metadata::{Check, Kind};
+pub use values::{Source, Values};

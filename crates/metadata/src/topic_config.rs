@@ -1,4 +1,4 @@
-//! Every topic config of Kafka 4.1: one row each, from which validation, DescribeConfigs, the
+//! Every topic config of Kafka 4.x: one row each, from which validation, DescribeConfigs, the
 //! broker's own defaults (`log.*`) and the typed [`TopicConfig`] are made.
 
 use std::collections::BTreeMap;
@@ -222,6 +222,8 @@ topic_configs! {
             "How batches are stored; \"producer\" keeps them as they were sent.");
         compression_zstd_level: i32 = ("compression.zstd.level", Int, "3", Check::Between(-131_072, 22), [same("compression.zstd.level")],
             "Level for zstd when compression.type is zstd.");
+        errors_deadletterqueue_group_enable: bool = ("errors.deadletterqueue.group.enable", Boolean, "false", Check::Any, [],
+            "Whether share groups may write what they could not deliver to this topic. Tidemark has no share groups yet.");
         delete_retention_ms: i64 = ("delete.retention.ms", Long, "86400000", Check::AtLeast(0), [same("log.cleaner.delete.retention.ms")],
             "How long compaction keeps tombstones and transaction markers after it could drop them, in milliseconds.");
         file_delete_delay_ms: i64 = ("file.delete.delay.ms", Long, "60000", Check::AtLeast(0), [same("log.segment.delete.delay.ms")],
@@ -238,6 +240,8 @@ topic_configs! {
             "Time a tiered partition's data is kept locally; -2 means retention.ms. Tidemark has no tiered storage.");
         max_compaction_lag_ms: i64 = ("max.compaction.lag.ms", Long, "9223372036854775807", Check::AtLeast(1), [same("log.cleaner.max.compaction.lag.ms")],
             "The longest a record stays out of compaction's reach, in milliseconds.");
+        max_decompressed_message_bytes: i32 = ("max.decompressed.message.bytes", Int, "2147483639", Check::Between(1, 2_147_483_639), [same("max.decompressed.message.bytes")],
+            "The largest record a producer may write, in bytes, after decompression.");
         max_message_bytes: i32 = ("max.message.bytes", Int, "1048588", Check::AtLeast(0), [same("message.max.bytes")],
             "The largest batch a producer may write, in bytes, after compression.");
         message_timestamp_after_max_ms: i64 = ("message.timestamp.after.max.ms", Long, "3600000", Check::AtLeast(0), [same("log.message.timestamp.after.max.ms")],
@@ -254,6 +258,10 @@ topic_configs! {
             "How many replicas must have a record before it is acknowledged to acks=all.");
         preallocate: bool = ("preallocate", Boolean, "false", Check::Any, [same("log.preallocate")],
             "Whether a new segment's file is given its whole size at once.");
+        remote_copy_lag_bytes: i64 = ("remote.copy.lag.bytes", Long, "-1", Check::AtLeast(-1), [same("log.remote.copy.lag.bytes")],
+            "Newer bytes a segment waits for before it is tiered. Tidemark has no tiered storage.");
+        remote_copy_lag_ms: i64 = ("remote.copy.lag.ms", Long, "0", Check::AtLeast(-1), [same("log.remote.copy.lag.ms")],
+            "Time a segment waits before it is tiered. Tidemark has no tiered storage.");
         remote_log_copy_disable: bool = ("remote.log.copy.disable", Boolean, "false", Check::Any, [],
             "Whether tiering of new data stops. Tidemark has no tiered storage.");
         remote_log_delete_on_disable: bool = ("remote.log.delete.on.disable", Boolean, "false", Check::Any, [],
@@ -306,10 +314,12 @@ mod tests {
     }
 
     #[test]
-    fn all_of_kafka_4_1s_topic_configs_are_here() {
-        // Names from Kafka 4.1's documentation of topic configs.
+    fn all_of_kafkas_topic_configs_are_here() {
+        // Names of Kafka 4.0 to 4.4.
         let kafka = "cleanup.policy compression.gzip.level compression.lz4.level compression.type \
-            compression.zstd.level delete.retention.ms file.delete.delay.ms flush.messages flush.ms \
+            compression.zstd.level delete.retention.ms \
+            errors.deadletterqueue.group.enable file.delete.delay.ms flush.messages flush.ms \
+            max.decompressed.message.bytes remote.copy.lag.bytes remote.copy.lag.ms \
             follower.replication.throttled.replicas index.interval.bytes \
             leader.replication.throttled.replicas local.retention.bytes local.retention.ms \
             max.compaction.lag.ms max.message.bytes message.timestamp.after.max.ms \

@@ -1,0 +1,473 @@
+//! Every setting of the broker: ONE row each. TOML, server.properties, environment, flags,
+//! DescribeConfigs, `config explain` and config/tidemark.toml are all made from these rows.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use tidemark_metadata::{Check, Kind, SynonymUnit, TOPIC_CONFIGS};
+
+/// The part of the documents that a setting belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Section {
+    Identity,
+    Listeners,
+    Limits,
+    Topics,
+    Transactions,
+    Groups,
+    Journal,
+    TopicDefaults,
+    Diagnostics,
+}
+
+impl Section {
+    pub const ALL: [Section; 9] = [
+        Section::Identity,
+        Section::Listeners,
+        Section::Limits,
+        Section::Topics,
+        Section::Transactions,
+        Section::Groups,
+        Section::Journal,
+        Section::TopicDefaults,
+        Section::Diagnostics,
+    ];
+
+    pub const fn title(self) -> &'static str {
+        match self {
+            Section::Identity => "Identity and data",
+            Section::Listeners => "Listeners",
+            Section::Limits => "Connections and requests",
+            Section::Topics => "Topics",
+            Section::Transactions => "Producers and transactions",
+            Section::Groups => "Consumer groups",
+            Section::Journal => "Journal, memory and recovery",
+            Section::TopicDefaults => "What topics get that set nothing themselves",
+            Section::Diagnostics => "Diagnostics",
+        }
+    }
+}
+
+/// One setting.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Kafka's name where Kafka has the setting.
+    pub name: &'static str,
+    /// Other names for the same setting. In one source, an earlier name wins over a later one and
+    /// `name` over all.
+    pub aliases: &'static [&'static str],
+    pub kind: Kind,
+    /// None: there is no value where none is set.
+    pub default: Option<Cow<'static, str>>,
+    pub check: Check,
+    /// Kafka has a setting of this name.
+    pub kafka: bool,
+    /// It can be changed while the broker runs.
+    pub dynamic: bool,
+    /// Its value is never shown.
+    pub sensitive: bool,
+    pub section: Section,
+    pub doc: Cow<'static, str>,
+}
+
+impl Row {
+    fn new(name: &'static str, kind: Kind, default: &'static str, check: Check) -> Row {
+        Row {
+            name,
+            aliases: &[],
+            kind,
+            default: Some(Cow::Borrowed(default)),
+            check,
+            kafka: false,
+            dynamic: false,
+            sensitive: false,
+            section: Section::Identity,
+            doc: Cow::Borrowed(""),
+        }
+    }
+
+    fn without_default(mut self) -> Row {
+        self.default = None;
+        self
+    }
+
+    fn aliases(mut self, aliases: &'static [&'static str]) -> Row {
+        self.aliases = aliases;
+        self
+    }
+
+    /// Kafka has this setting too.
+    fn kafka(mut self) -> Row {
+        self.kafka = true;
+        self
+    }
+
+    fn at(mut self, section: Section) -> Row {
+        self.section = section;
+        self
+    }
+
+    fn doc(mut self, doc: &'static str) -> Row {
+        self.doc = Cow::Borrowed(doc);
+        self
+    }
+
+    /// Its names, the strongest first.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+
+    /// The environment variable of one of its names.
+    pub fn env(name: &str) -> String {
+        format!("TIDEMARK_{}", name.to_ascii_uppercase().replace('.', "_"))
+    }
+
+    /// The flag of one of its names, without dashes in front.
+    pub fn flag(name: &str) -> String {
+        name.replace('.', "-")
+    }
+
+    /// The values it takes, in words.
+    pub fn range(&self) -> String {
+        let check = self.check.to_string();
+        match self.kind {
+            Kind::Boolean => "true, false".to_owned(),
+            kind if check.is_empty() => kind.name().to_owned(),
+            _ => check,
+        }
+    }
+}
+
+fn int(name: &'static str, default: &'static str, check: Check) -> Row {
+    Row::new(name, Kind::Int, default, check)
+}
+
+fn long(name: &'static str, default: &'static str, check: Check) -> Row {
+    Row::new(name, Kind::Long, default, check)
+}
+
+fn boolean(name: &'static str, default: &'static str) -> Row {
+    Row::new(name, Kind::Boolean, default, Check::Any)
+}
+
+fn string(name: &'static str, default: &'static str) -> Row {
+    Row::new(name, Kind::String, default, Check::Any)
+}
+
+fn list(name: &'static str, default: &'static str, check: Check) -> Row {
+    Row::new(name, Kind::List, default, check)
+}
+
+/// A value of a setting as the broker uses it.
+pub(crate) trait FromSetting: Sized {
+    /// None: the text is no value of this type.
+    fn from_setting(text: Option<&str>) -> Option<Self>;
+}
+
+macro_rules! from_setting_by_parse {
+    ($($ty:ty),*) => {
+        $(impl FromSetting for $ty {
+            fn from_setting(text: Option<&str>) -> Option<Self> {
+                text?.parse().ok()
+            }
+        })*
+    };
+}
+
+from_setting_by_parse!(bool, i16, i32, i64, u64, usize, String);
+
+impl<T: FromSetting> FromSetting for Option<T> {
+    fn from_setting(text: Option<&str>) -> Option<Self> {
+        match text {
+            None | Some("") => Some(None),
+            some => T::from_setting(some).map(Some),
+        }
+    }
+}
+
+macro_rules! settings {
+    (
+        typed { $( $doc:literal $field:ident: $ty:ty = $row:expr; )* }
+        untyped { $( $udoc:literal $urow:expr; )* }
+        derived { $( $(#[$dattr:meta])* $dfield:ident: $dty:ty; )* }
+    ) => {
+        /// Settings that have a value of their own, and settings that only make others.
+        fn broker_rows() -> Vec<Row> {
+            vec![$($urow.doc($udoc),)* $($row.doc($doc),)*]
+        }
+
+        /// Everything the broker is told at its start. Sizes are bytes, times milliseconds.
+        #[derive(Clone, Debug)]
+        pub struct Settings {
+            $(#[doc = $doc] pub $field: $ty,)*
+            $($(#[$dattr])* pub $dfield: $dty,)*
+        }
+
+        /// The typed settings, before what is derived from others is known.
+        pub(crate) struct Typed {
+            $($field: $ty,)*
+        }
+
+        impl Typed {
+            /// The error is the name of the first setting whose text is no value of its type.
+            pub(crate) fn from_texts<'a>(
+                text: impl Fn(&str) -> Option<&'a str>,
+            ) -> Result<Typed, &'static str> {
+                Ok(Typed {
+                    $($field: <$ty>::from_setting(text($row.name)).ok_or($row.name)?,)*
+                })
+            }
+
+            #[allow(clippy::too_many_arguments)]
+            pub(crate) fn into_settings(self, $($dfield: $dty,)*) -> Settings {
+                Settings {
+                    $($field: self.$field,)*
+                    $($dfield,)*
+                }
+            }
+        }
+    };
+}
+
+settings! {
+    typed {
+        "This broker's id, unique in its cluster. A data directory keeps the id it was made with."
+        node_id: i32 = int("node.id", "0", Check::AtLeast(0)).kafka().aliases(&["broker.id"]);
+
+        "The cluster's id for a new data directory; without it one is drawn. A data directory keeps the id it was made with."
+        cluster_id: Option<String> = string("cluster.id", "").without_default();
+
+        "Connections at once, over all listeners. One more is closed at once. Kafka has no limit."
+        max_connections: usize = int("max.connections", "10000", Check::AtLeast(1)).kafka().at(Section::Limits);
+
+        "Connections at once from one address. Kafka has no limit."
+        max_connections_per_ip: usize = int("max.connections.per.ip", "1000", Check::AtLeast(1)).kafka().at(Section::Limits);
+
+        "A connection on which nothing was asked for this long is closed."
+        connections_max_idle_ms: i64 = long("connections.max.idle.ms", "600000", Check::AtLeast(-1)).kafka().at(Section::Limits);
+
+        "The largest request. A larger one closes its connection."
+        socket_request_max_bytes: i32 = int("socket.request.max.bytes", "104857600", Check::Between(1024, 2_147_483_647)).kafka().at(Section::Limits);
+
+        "Requests that wait for the owner thread; connections are not read from while the queue is full."
+        queued_max_requests: usize = int("queued.max.requests", "500", Check::AtLeast(1)).kafka().at(Section::Limits);
+
+        "Requests of one connection that are read before the first of them is answered."
+        max_inflight_requests_per_connection: usize = int("max.inflight.requests.per.connection", "100", Check::Between(1, 100_000)).at(Section::Limits);
+
+        "Memory for requests that are not answered yet, over all connections. While it is used up, connections are not read from."
+        request_memory_bytes: u64 = long("request.memory.bytes", "268435456", Check::AtLeast(1_048_576)).at(Section::Limits);
+
+        "The most bytes that one compressed batch may become when its records are checked."
+        decompression_max_bytes: u64 = long("decompression.max.bytes", "134217728", Check::AtLeast(1024)).at(Section::Limits);
+
+        "The largest answer to one Fetch, whatever the consumer asks for. A first batch that is larger is sent whole."
+        fetch_max_bytes: i32 = int("fetch.max.bytes", "57671680", Check::AtLeast(1024)).kafka().at(Section::Limits);
+
+        "Partitions of a topic that is made without a count."
+        num_partitions: i32 = int("num.partitions", "1", Check::AtLeast(1)).kafka().at(Section::Topics);
+
+        "Replicas of a topic that is made without a count. One broker can keep one: with more, such a topic is refused, as in Kafka."
+        default_replication_factor: i16 = Row::new("default.replication.factor", Kind::Short, "1", Check::AtLeast(1)).kafka().at(Section::Topics);
+
+        "Whether asking for a topic that does not exist makes it."
+        auto_create_topics_enable: bool = boolean("auto.create.topics.enable", "true").kafka().at(Section::Topics);
+
+        "Whether topics may be deleted."
+        delete_topic_enable: bool = boolean("delete.topic.enable", "true").kafka().at(Section::Topics);
+
+        "The most partitions of one topic."
+        max_partitions_per_topic: i32 = int("max.partitions.per.topic", "10000", Check::AtLeast(1)).at(Section::Topics);
+
+        "The most partitions of all topics together, the internal ones included."
+        max_partitions: i64 = long("max.partitions", "200000", Check::AtLeast(101)).at(Section::Topics);
+
+        "The longest transaction.timeout.ms a producer may ask for."
+        transaction_max_timeout_ms: i32 = int("transaction.max.timeout.ms", "900000", Check::AtLeast(1)).kafka().at(Section::Transactions);
+
+        "A transactional.id that nobody used for this long, and that has no open transaction, is forgotten."
+        transactional_id_expiration_ms: i64 = int("transactional.id.expiration.ms", "604800000", Check::AtLeast(1)).kafka().at(Section::Transactions);
+
+        "How often unused transactional.ids are looked for."
+        transaction_remove_expired_transaction_cleanup_interval_ms: i64 = int("transaction.remove.expired.transaction.cleanup.interval.ms", "3600000", Check::AtLeast(1)).kafka().at(Section::Transactions);
+
+        "What a partition knows of a producer that wrote nothing for this long is forgotten; after that, its resent batches are not recognised."
+        producer_id_expiration_ms: i64 = int("producer.id.expiration.ms", "86400000", Check::AtLeast(1)).kafka().at(Section::Transactions);
+
+        "How often silent producers are looked for."
+        producer_id_expiration_check_interval_ms: i64 = int("producer.id.expiration.check.interval.ms", "600000", Check::AtLeast(1)).kafka().at(Section::Transactions);
+
+        "How long the first rebalance of a new group waits for more members."
+        group_initial_rebalance_delay_ms: i32 = int("group.initial.rebalance.delay.ms", "3000", Check::AtLeast(0)).kafka().at(Section::Groups);
+
+        "The shortest session.timeout.ms a member may ask for."
+        group_min_session_timeout_ms: i32 = int("group.min.session.timeout.ms", "6000", Check::AtLeast(1)).kafka().at(Section::Groups);
+
+        "The longest session.timeout.ms a member may ask for."
+        group_max_session_timeout_ms: i32 = int("group.max.session.timeout.ms", "1800000", Check::AtLeast(1)).kafka().at(Section::Groups);
+
+        "The most members of one group."
+        group_max_size: i32 = int("group.max.size", "2147483647", Check::AtLeast(1)).kafka().at(Section::Groups);
+
+        "The most metadata that may go with one committed offset."
+        offset_metadata_max_bytes: i32 = int("offset.metadata.max.bytes", "4096", Check::AtLeast(0)).kafka().at(Section::Groups);
+
+        "Committed offsets of a group that has had no members for this long are forgotten."
+        offsets_retention_minutes: i32 = int("offsets.retention.minutes", "10080", Check::AtLeast(1)).kafka().at(Section::Groups);
+
+        "How often forgotten offsets are looked for."
+        offsets_retention_check_interval_ms: i64 = long("offsets.retention.check.interval.ms", "600000", Check::AtLeast(1)).kafka().at(Section::Groups);
+
+        "The size of one journal file. No record is larger, so it also bounds one request's batches together. Files keep the size they were made with."
+        journal_slot_bytes: u64 = long("journal.slot.bytes", "67108864", Check::Between(1_048_576, 1_073_741_824)).at(Section::Journal);
+
+        "The most the journal takes on disk, and the most a start has to replay. At least two files' worth."
+        journal_budget_bytes: u64 = long("journal.budget.bytes", "1073741824", Check::AtLeast(2_097_152)).at(Section::Journal);
+
+        "Memory for the newest data of all partitions, which consumers that keep up are served from."
+        tail_bytes: u64 = long("tail.bytes", "67108864", Check::AtLeast(1_048_576)).at(Section::Journal);
+
+        "The longest time between two checkpoints while there is something new. The journal's budget may ask for one earlier."
+        checkpoint_interval_ms: u64 = long("checkpoint.interval.ms", "60000", Check::AtLeast(100)).at(Section::Journal);
+
+        "What is logged: a level (error, warn, info, debug, trace), or target=level pairs separated by commas."
+        log_filter: String = string("log.filter", "info").aliases(&["log"]).at(Section::Diagnostics);
+    }
+    untyped {
+        "The directory for everything that must outlive the broker. One directory: Tidemark does not spread partitions over several."
+        list("log.dirs", "./tidemark-data", Check::NotEmpty).kafka().aliases(&["log.dir", "data.dir"]);
+
+        "Kafka's roles of this process. A server.properties of a broker, or of broker and controller in one, is served; one of a controller alone is refused."
+        list("process.roles", "", Check::OneOf(&["broker", "controller"])).without_default().kafka();
+
+        "Where clients connect: NAME://HOST:PORT, separated by commas. No host is every address; port 0 is any free one. Names are free, and stand for a protocol in listener.security.protocol.map."
+        string("listeners", "PLAINTEXT://127.0.0.1:9092").kafka().at(Section::Listeners);
+
+        "What clients are told to connect to, per listener name, where that is not the address they dialled. Without it every client is told the address it dialled itself."
+        string("advertised.listeners", "").without_default().kafka().at(Section::Listeners);
+
+        "The protocol of each listener name, as NAME:PROTOCOL pairs separated by commas. This version speaks PLAINTEXT."
+        string("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL").kafka().at(Section::Listeners);
+
+        "Names of listeners that Kafka's controllers use. Tidemark has no controllers, so it does not open these."
+        string("controller.listener.names", "").without_default().kafka().at(Section::Listeners);
+    }
+    derived {
+        /// Where clients connect, in the order they were given.
+        listeners: Vec<crate::listeners::Listener>;
+        /// The directory for everything that must outlive the broker.
+        data_dir: std::path::PathBuf;
+        /// What topics get that set nothing themselves.
+        topic_defaults: tidemark_metadata::TopicDefaults;
+        /// Every setting's text and where it is from, for DescribeConfigs and `config explain`.
+        values: crate::values::Values;
+    }
+}
+
+/// The broker's defaults of topic configs (`log.*`, `message.max.bytes`): rows made from the topic
+/// configs' own.
+fn topic_default_rows() -> impl Iterator<Item = Row> {
+    TOPIC_CONFIGS.iter().flat_map(|key| {
+        let last = key.synonyms.len().saturating_sub(1);
+        key.synonyms.iter().enumerate().map(move |(n, synonym)| {
+            let (kind, unit, unit_ms) = match synonym.unit {
+                SynonymUnit::Same => (key.kind, "", 1),
+                SynonymUnit::Minutes => (Kind::Int, " in minutes", 60_000),
+                SynonymUnit::Hours => (Kind::Int, " in hours", 3_600_000),
+            };
+            let default = match (unit_ms, key.default.parse::<i64>()) {
+                (1, _) | (_, Err(_)) => Cow::Borrowed(key.default),
+                (unit_ms, Ok(ms)) => Cow::Owned((ms / unit_ms).to_string()),
+            };
+            let weaker = match key.synonyms.get(n + 1) {
+                Some(weaker) => format!(" Wins over {}.", weaker.key),
+                None => String::new(),
+            };
+            Row {
+                default: (n == last).then_some(default),
+                kafka: true,
+                section: Section::TopicDefaults,
+                doc: Cow::Owned(format!(
+                    "The default of topics' {}{unit}.{weaker} {}",
+                    key.name, key.doc
+                )),
+                ..Row::new(synonym.key, kind, "", key.check)
+            }
+        })
+    })
+}
+
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+    let mut rows = broker_rows();
+    rows.extend(topic_default_rows());
+    rows.sort_by_key(|row| row.section);
+    rows
+});
+
+/// Position in `ROWS`, and how strong the name is (0 the strongest).
+static BY_NAME: LazyLock<BTreeMap<&'static str, (usize, usize)>> = LazyLock::new(|| {
+    let mut by_name = BTreeMap::new();
+    for (n, row) in ROWS.iter().enumerate() {
+        for (rank, name) in row.names().enumerate() {
+            by_name.insert(name, (n, rank));
+        }
+    }
+    by_name
+});
+
+/// Every setting, by section.
+pub fn rows() -> &'static [Row] {
+    &ROWS
+}
+
+/// The setting of a name or alias.
+pub fn row(name: &str) -> Option<&'static Row> {
+    ranked_row(name).map(|(row, _)| row)
+}
+
+pub(crate) fn ranked_row(name: &str) -> Option<(&'static Row, usize)> {
+    BY_NAME.get(name).map(|(n, rank)| (&ROWS[*n], *rank))
+}
+
+/// Every name and alias.
+pub(crate) fn all_names() -> impl Iterator<Item = &'static str> {
+    BY_NAME.keys().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::kafka_keys::is_kafka_key;
+
+    #[test]
+    fn every_row_is_whole() {
+        let mut names = BTreeSet::new();
+        let mut variables = BTreeSet::new();
+        for row in rows() {
+            for name in row.names() {
+                assert!(names.insert(name), "{name} twice");
+                assert!(variables.insert(Row::env(name)), "{name}'s variable twice");
+            }
+            assert_eq!(row.kafka, is_kafka_key(row.name), "{}", row.name);
+            assert!(row.doc.ends_with('.'), "{}: {}", row.name, row.doc);
+            if let Some(default) = &row.default {
+                let stored = row.kind.check(row.check, default);
+                assert_eq!(stored.as_deref(), Ok(default.as_ref()), "{}", row.name);
+            }
+        }
+        assert!(names.len() > 60);
+    }
+
+    #[test]
+    fn topic_defaults_have_kafkas_names_and_defaults() {
+        let default = |name| row(name).unwrap().default.as_deref();
+        assert_eq!(default("log.retention.hours"), Some("168"));
+        assert_eq!(default("log.retention.ms"), None);
+        assert_eq!(default("log.roll.hours"), Some("168"));
+        assert_eq!(default("message.max.bytes"), Some("1048588"));
+        assert_eq!(default("log.segment.bytes"), Some("1073741824"));
+    }
+}

@@ -1,0 +1,289 @@
+//! Settings from all their sources, as a person meets them.
+
+use std::path::Path;
+
+use tidemark_config::{
+    ConfigError, ConfigFile, FileKind, Inputs, Loaded, Settings, Source, load, rows,
+};
+
+fn from_file(path: &str, text: &str) -> Inputs {
+    Inputs {
+        file: Some(ConfigFile::new(path, text)),
+        ..Inputs::default()
+    }
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    pairs.iter().map(owned).collect()
+}
+
+fn from_env(variables: &[(&str, &str)]) -> Inputs {
+    Inputs {
+        env: pairs(variables),
+        ..Inputs::default()
+    }
+}
+
+fn from_flags(flags: &[(&str, &str)]) -> Inputs {
+    Inputs {
+        flags: pairs(flags),
+        ..Inputs::default()
+    }
+}
+
+/// The one problem of a refused start, as shown.
+fn only_problem(result: Result<Loaded, ConfigError>) -> String {
+    let error = result.expect_err("the settings were accepted");
+    assert_eq!(error.problems.len(), 1, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn without_any_source_the_broker_is_local_and_keeps_its_data_beside_it() {
+    let settings = Settings::default();
+    assert_eq!(settings.listeners.len(), 1);
+    assert_eq!(settings.listeners[0].bind.to_string(), "127.0.0.1:9092");
+    assert_eq!(settings.listeners[0].advertised, None);
+    assert_eq!(settings.data_dir, Path::new("./tidemark-data"));
+    assert_eq!(settings.node_id, 0);
+    assert_eq!(settings.num_partitions, 1);
+    assert!(settings.auto_create_topics_enable);
+    assert_eq!(
+        settings.topic_defaults.config().max_message_bytes,
+        1_048_588
+    );
+    assert_eq!(settings.transaction_max_timeout_ms, 900_000);
+    assert_eq!(settings.group_initial_rebalance_delay_ms, 3000);
+    assert_eq!(settings.journal_slot_bytes, 64 << 20);
+    assert_eq!(settings.cluster_id, None);
+    for row in rows() {
+        assert_eq!(settings.values.source(row.name), Source::Default);
+    }
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let mut inputs = from_file(
+        "t.toml",
+        "num.partitions = 2\nnode.id = 2\ntail.bytes = 2000000\n",
+    );
+    let partitions = |inputs: &Inputs| load(inputs).unwrap().settings.num_partitions;
+    assert_eq!(partitions(&inputs), 2);
+    inputs.env = pairs(&[("TIDEMARK_NUM_PARTITIONS", "3"), ("HOME", "/root")]);
+    assert_eq!(partitions(&inputs), 3);
+    inputs.flags = pairs(&[("num-partitions", "4")]);
+    assert_eq!(partitions(&inputs), 4);
+
+    let values = load(&inputs).unwrap().settings.values;
+    assert_eq!(
+        values.source("num.partitions").to_string(),
+        "flag --num-partitions"
+    );
+    assert_eq!(values.source("tail.bytes").to_string(), "t.toml:3");
+    assert_eq!(values.source("broker.id").to_string(), "t.toml:2");
+    assert_eq!(values.source("log.dirs").to_string(), "default");
+}
+
+#[test]
+fn every_setting_can_be_given_in_every_way() {
+    for row in rows() {
+        let Some(default) = &row.default else {
+            continue;
+        };
+        let env = tidemark_config::Row::env(row.name);
+        let flag = tidemark_config::Row::flag(row.name);
+        let ways = [
+            from_file("t.properties", &format!("{}={default}\n", row.name)),
+            from_env(&[(&env, default)]),
+            from_flags(&[(&flag, default)]),
+        ];
+        for way in ways {
+            let values = load(&way).unwrap().settings.values;
+            let empty_variable = default.is_empty() && !way.env.is_empty();
+            let set = values.source(row.name) != Source::Default;
+            assert_eq!(set, !empty_variable, "{} by {way:?}", row.name);
+        }
+    }
+}
+
+#[test]
+fn a_misspelt_key_is_refused_with_what_was_meant() {
+    let refused = only_problem(load(&from_file(
+        "t.toml",
+        "\njournal.slots.bytes = 1048576\n",
+    )));
+    assert!(refused.contains("t.toml:2"), "{refused}");
+    assert!(
+        refused.contains("did you mean journal.slot.bytes?"),
+        "{refused}"
+    );
+
+    let refused = only_problem(load(&from_env(&[("TIDEMARK_TIAL_BYTES", "1")])));
+    assert!(
+        refused.contains("did you mean TIDEMARK_TAIL_BYTES?"),
+        "{refused}"
+    );
+
+    let refused = only_problem(load(&from_flags(&[("num-partition", "1")])));
+    assert!(
+        refused.contains("did you mean --num-partitions?"),
+        "{refused}"
+    );
+
+    let refused = only_problem(load(&from_file("s.properties", "tail.byte=1\n")));
+    assert!(refused.contains("did you mean tail.bytes?"), "{refused}");
+
+    let refused = only_problem(load(&from_file("t.toml", "quite.another.thing = 1\n")));
+    assert!(refused.contains("config explain"), "{refused}");
+}
+
+#[test]
+fn a_wrong_value_is_told_with_place_value_and_mend() {
+    let refused = only_problem(load(&from_file("t.toml", "num.partitions = 0\n")));
+    for says in [
+        "num.partitions",
+        "t.toml:1",
+        "\"0\"",
+        "1 or more",
+        "default is 1",
+    ] {
+        assert!(refused.contains(says), "{says}: {refused}");
+    }
+    let refused = only_problem(load(&from_env(&[("TIDEMARK_NODE_ID", "x")])));
+    assert!(
+        refused.contains("environment variable TIDEMARK_NODE_ID"),
+        "{refused}"
+    );
+    let refused = only_problem(load(&from_flags(&[("listen", "localhost")])));
+    assert!(refused.contains("--listen 127.0.0.1:9092"), "{refused}");
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let mut inputs = from_file("t.toml", "num.partitions = 0\nnode.id = -3\n");
+    inputs.env = pairs(&[("TIDEMARK_LISTENERS", "PLAINTEXT://h")]);
+    let error = load(&inputs).unwrap_err();
+    assert_eq!(error.problems.len(), 3, "{error}");
+    assert!(error.to_string().lines().count() <= 24);
+}
+
+#[test]
+fn settings_that_do_not_go_together_are_refused() {
+    let cases: [&[(&str, &str)]; 5] = [
+        &[("group-min-session-timeout-ms", "2000000")],
+        &[("journal-slot-bytes", "1073741824")],
+        &[("message-max-bytes", "67108864")],
+        &[("listeners", "INSIDE://:9092")],
+        &[("advertised-listeners", "OTHER://h:1")],
+    ];
+    for flags in cases {
+        let refused = only_problem(load(&from_flags(flags)));
+        assert!(refused.contains(&format!("flag --{}", flags[0].0)) || flags[0].0 == "listeners");
+    }
+}
+
+#[test]
+fn kafkas_shipped_file_starts_unchanged() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/server.properties");
+    let file = ConfigFile::read(Path::new(path)).unwrap();
+    assert_eq!(file.kind, FileKind::Properties);
+    let inputs = Inputs {
+        file: Some(file),
+        ..Inputs::default()
+    };
+    let Loaded { settings, notes } = load(&inputs).unwrap();
+    assert_eq!(settings.node_id, 1);
+    assert_eq!(
+        settings.listeners.len(),
+        1,
+        "the controller's listener is not opened"
+    );
+    assert_eq!(settings.listeners[0].bind.to_string(), ":9092");
+    let advertised = settings.listeners[0].advertised.as_ref().unwrap();
+    assert_eq!(advertised.to_string(), "localhost:9092");
+    assert_eq!(settings.data_dir, Path::new("/tmp/kraft-combined-logs"));
+    assert_eq!(settings.topic_defaults.config().retention_ms, 604_800_000);
+
+    // Every key is used, or named in one line.
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    for key in [
+        "num.io.threads",
+        "controller.quorum.bootstrap.servers",
+        "transaction.state.log.min.isr",
+    ] {
+        assert!(notes[0].contains(key), "{}", notes[0]);
+    }
+    assert!(!notes[0].contains("log.retention.hours"));
+    assert!(notes[1].contains("/tmp"), "{}", notes[1]);
+}
+
+#[test]
+fn what_neither_kafka_nor_tidemark_knows_is_named_in_a_line_of_its_own() {
+    let text = "my.plugin.endpoint=x\nssl.keystore.type=PEM\nlistener.name.a.ssl.key.password=s\n";
+    let notes = load(&from_file("server.properties", text)).unwrap().notes;
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(notes[0].contains("ssl.keystore.type, listener.name.a.ssl.key.password"));
+    assert!(notes[1].contains("my.plugin.endpoint") && notes[1].contains("neither"));
+    assert!(
+        !notes[0].contains("=s"),
+        "a value that may be a secret is shown"
+    );
+}
+
+#[test]
+fn a_file_that_asks_for_more_security_than_there_is_does_not_start() {
+    let refused = [
+        "listeners=SASL_SSL://:9092\n",
+        "listeners=SECURE://:9092\nlistener.security.protocol.map=SECURE:SSL\n",
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n",
+        "process.roles=controller\n",
+    ];
+    for text in refused {
+        only_problem(load(&from_file("server.properties", text)));
+    }
+}
+
+#[test]
+fn one_data_directory_has_several_names() {
+    let dir = |text: &str| load(&from_file("s.properties", text)).map(|l| l.settings.data_dir);
+    assert_eq!(dir("data.dir=/a\n").unwrap(), Path::new("/a"));
+    assert_eq!(dir("log.dir=/b\n").unwrap(), Path::new("/b"));
+    // As in Kafka, whichever stands first.
+    assert_eq!(dir("log.dirs=/c\nlog.dir=/b\n").unwrap(), Path::new("/c"));
+    assert_eq!(dir("log.dir=/b\nlog.dirs=/c\n").unwrap(), Path::new("/c"));
+    // The last one of a name wins.
+    assert_eq!(dir("log.dirs=/c\nlog.dirs=/d\n").unwrap(), Path::new("/d"));
+    let error = dir("log.dirs=/a,/b\n").unwrap_err().to_string();
+    assert!(
+        error.contains("log.dirs=/a,/b") && error.contains("name one"),
+        "{error}"
+    );
+
+    let mut inputs = from_file("s.properties", "log.dirs=/c\n");
+    inputs.flags = pairs(&[("data-dir", "/f")]);
+    assert_eq!(load(&inputs).unwrap().settings.data_dir, Path::new("/f"));
+}
+
+#[test]
+fn broker_settings_become_the_topics_defaults() {
+    let text = "log.retention.minutes=2\nlog.cleanup.policy=compact\nmessage.max.bytes=2000\n";
+    let settings = load(&from_file("s.properties", text)).unwrap().settings;
+    let config = settings.topic_defaults.config();
+    assert_eq!(config.retention_ms, 120_000);
+    assert!(config.cleanup_policy.compact && !config.cleanup_policy.delete);
+    assert_eq!(config.max_message_bytes, 2000);
+}
+
+#[test]
+fn the_listen_flag_is_a_listener() {
+    let bind = |address: &str| {
+        let inputs = from_flags(&[("listen", address)]);
+        load(&inputs).unwrap().settings.listeners[0]
+            .bind
+            .to_string()
+    };
+    assert_eq!(bind("0.0.0.0:19092"), "0.0.0.0:19092");
+    assert_eq!(bind("[::1]:0"), "[::1]:0");
+    assert_eq!(bind(":9092"), ":9092");
+}
