@@ -1,0 +1,681 @@
+//! Kills the broker with SIGKILL again and again while stock clients work, then checks every record.
+//!
+//! Idempotent producers and transactional producers write numbered records over several topics and partitions,
+//! read_committed consumers follow; the broker is killed at random moments and started again over the same data.
+//! In the end everything is read once more and compared with what the clients were told. Run by
+//! `scripts/prove kill9`. The last line:
+//!
+//! `kill9: rounds=N acked=... commits=... aborts=... lost=0 duplicated=0 torn=0 aborted_read=0`
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::{ClientContext, DefaultClientContext};
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{DeliveryResult, Message};
+use rdkafka::producer::{BaseRecord, Producer, ProducerContext, PurgeConfig, ThreadedProducer};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use tidemark_examples::broker_process::{BrokerProcess, free_port};
+use tidemark_examples::ledger::{Evidence, Ledger, Outcome, Reads, TxnId, judge};
+use tidemark_examples::transaction::{Remedy, decided, remedy};
+
+const TOPICS: [&str; 3] = ["kill9-a", "kill9-b", "kill9-c"];
+/// Carries only group offsets: the number of the newest transaction of a producer.
+const NUMBERS: &str = "kill9-numbers";
+const PARTITIONS: i32 = 3;
+const IDEMPOTENT_PRODUCERS: usize = 2;
+const TRANSACTIONAL_PRODUCERS: usize = 3;
+const READERS: usize = 2;
+const CALL: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Parser)]
+struct Args {
+    /// How often the broker is killed
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// Starts the broker; {port} and {data} are filled in
+    #[arg(long)]
+    broker: String,
+    /// An empty folder for the broker's data and log
+    #[arg(long)]
+    dir: PathBuf,
+    /// Repeats the random choices (not the timing) of an earlier run
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The broker runs at most this long between two kills
+    #[arg(long, default_value_t = 1200)]
+    max_uptime_ms: u64,
+    /// Fail with fewer acknowledged records; default 50 a round
+    #[arg(long)]
+    min_acked: Option<usize>,
+    /// Fail with fewer commits; default 5 a round
+    #[arg(long)]
+    min_commits: Option<usize>,
+    /// Fail with fewer aborted transactions; default 1 a round
+    #[arg(long)]
+    min_aborts: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("kill9: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What all threads share.
+struct Shared {
+    address: String,
+    ledger: Mutex<Ledger>,
+    live: Mutex<Reads>,
+    stop_writing: AtomicBool,
+    stop_reading: AtomicBool,
+    acked: AtomicUsize,
+    committed: AtomicUsize,
+    aborted: AtomicUsize,
+    complaints: Mutex<Vec<String>>,
+}
+
+impl Shared {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn complain(&self, text: String) {
+        eprintln!("{text}");
+        self.complaints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(text);
+    }
+
+    fn writing(&self) -> bool {
+        !self.stop_writing.load(Ordering::Relaxed)
+    }
+
+    fn config(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", &self.address)
+            .set("reconnect.backoff.ms", "20")
+            .set("reconnect.backoff.max.ms", "200");
+        config
+    }
+}
+
+fn run(args: &Args) -> Result<bool> {
+    std::fs::create_dir_all(&args.dir)?;
+    let data = args.dir.join("data");
+    std::fs::create_dir_all(&data)?;
+    let seed = args.seed.unwrap_or_else(|| rand::rng().random());
+    eprintln!("kill9: seed {seed}");
+    let mut broker = BrokerProcess::new(
+        &args.broker,
+        free_port()?,
+        &data,
+        &args.dir.join("broker.log"),
+    )?;
+    broker.start()?;
+
+    let shared = Arc::new(Shared {
+        address: broker.address(),
+        ledger: Mutex::default(),
+        live: Mutex::default(),
+        stop_writing: AtomicBool::new(false),
+        stop_reading: AtomicBool::new(false),
+        acked: AtomicUsize::new(0),
+        committed: AtomicUsize::new(0),
+        aborted: AtomicUsize::new(0),
+        complaints: Mutex::default(),
+    });
+    create_topics(&shared)?;
+
+    let mut writers = Vec::new();
+    for producer in 0..IDEMPOTENT_PRODUCERS + TRANSACTIONAL_PRODUCERS {
+        let (shared, random) = (
+            shared.clone(),
+            StdRng::seed_from_u64(seed ^ producer as u64),
+        );
+        let body = if producer < IDEMPOTENT_PRODUCERS {
+            write_idempotent
+        } else {
+            write_transactions
+        };
+        writers.push(thread::spawn(move || {
+            if let Err(error) = body(&shared, producer, random) {
+                shared.complain(format!("producer {producer} gave up: {error:#}"));
+            }
+        }));
+    }
+    let readers: Vec<_> = (0..READERS)
+        .map(|reader| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                if let Err(error) = follow(&shared, reader) {
+                    shared.complain(format!("reader {reader} gave up: {error:#}"));
+                }
+            })
+        })
+        .collect();
+
+    let killed = kill_rounds(
+        args,
+        &mut broker,
+        &shared,
+        StdRng::seed_from_u64(seed ^ 0xdead),
+    );
+    shared.stop_writing.store(true, Ordering::Relaxed);
+    if killed.is_err() {
+        shared.stop_reading.store(true, Ordering::Relaxed);
+        return killed.map(|()| false);
+    }
+    for writer in writers {
+        let _ = writer.join();
+    }
+    thread::sleep(Duration::from_millis(500)); // the readers' last look; the final scan does not depend on it
+    shared.stop_reading.store(true, Ordering::Relaxed);
+    for reader in readers {
+        let _ = reader.join();
+    }
+    report(args, &shared, &broker)
+}
+
+fn create_topics(shared: &Shared) -> Result<()> {
+    let admin: AdminClient<DefaultClientContext> = shared.config().create()?;
+    let mut topics: Vec<_> = TOPICS
+        .iter()
+        .map(|name| NewTopic::new(name, PARTITIONS, TopicReplication::Fixed(1)))
+        .collect();
+    topics.push(NewTopic::new(
+        NUMBERS,
+        TRANSACTIONAL_PRODUCERS as i32,
+        TopicReplication::Fixed(1),
+    ));
+    let options = AdminOptions::new().operation_timeout(Some(CALL));
+    for result in futures_executor::block_on(admin.create_topics(&topics, &options))? {
+        if let Err((topic, code)) = result {
+            bail!("cannot create {topic}: {code}");
+        }
+    }
+    Ok(())
+}
+
+/// The kills. Most come at any moment of normal work, one in five right after a start.
+fn kill_rounds(
+    args: &Args,
+    broker: &mut BrokerProcess,
+    shared: &Shared,
+    mut random: StdRng,
+) -> Result<()> {
+    for round in 1..=args.rounds {
+        let hasty = random.random_ratio(1, 5);
+        let uptime_ms = if hasty {
+            random.random_range(0..50)
+        } else {
+            random.random_range(100..=args.max_uptime_ms)
+        };
+        let up_since = Instant::now();
+        let acked_before = shared.acked.load(Ordering::Relaxed);
+        // Unless it is to be hasty, the clients must have found the broker again before it dies.
+        while !hasty && shared.acked.load(Ordering::Relaxed) == acked_before {
+            if up_since.elapsed() > Duration::from_secs(60) {
+                bail!("round {round}: nothing was acknowledged for a minute after a restart");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(uptime_ms));
+        broker.kill()?;
+        thread::sleep(Duration::from_millis(random.random_range(0..100)));
+        broker.start()?;
+        eprintln!(
+            "round {round} of {}: acked {}, commits {}, aborts {}",
+            args.rounds,
+            shared.acked.load(Ordering::Relaxed),
+            shared.committed.load(Ordering::Relaxed),
+            shared.aborted.load(Ordering::Relaxed),
+        );
+    }
+    Ok(())
+}
+
+// ----------------------------------------------------------------------------------------- producers
+
+#[derive(Clone)]
+struct Reports(Arc<Shared>);
+
+impl ClientContext for Reports {}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = usize; // the SendId
+    fn delivery(&self, result: &DeliveryResult<'_>, id: usize) {
+        match result {
+            Ok(message) => {
+                self.0.acked.fetch_add(1, Ordering::Relaxed);
+                self.0.ledger().delivered(id, message.offset());
+            }
+            // Purged while still in the client's queue: it cannot be in the log.
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::PurgeQueue), _)) => {
+                self.0.ledger().never_sent(id)
+            }
+            Err(_) => {} // stays unknown
+        }
+    }
+}
+
+fn send_numbered(
+    shared: &Shared,
+    producer: &ThreadedProducer<Reports>,
+    index: usize,
+    random: &mut StdRng,
+    txn: Option<TxnId>,
+) -> Result<(), KafkaError> {
+    let topic = TOPICS[random.random_range(0..TOPICS.len())];
+    let partition = random.random_range(0..PARTITIONS);
+    let id = shared.ledger().send(index, topic, partition, txn);
+    let payload = format!("{id} {}", "x".repeat(random.random_range(0..200)));
+    let mut record = BaseRecord::with_opaque_to(topic, id)
+        .partition(partition)
+        .key("")
+        .payload(&payload);
+    loop {
+        match producer.send(record) {
+            Ok(()) => return Ok(()),
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), back)) => {
+                record = back;
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err((error, _)) => {
+                shared.ledger().never_sent(id);
+                return Err(error);
+            }
+        }
+    }
+}
+
+fn write_idempotent(shared: &Arc<Shared>, index: usize, mut random: StdRng) -> Result<()> {
+    let producer: ThreadedProducer<Reports> = shared
+        .config()
+        .set("enable.idempotence", "true")
+        .set("max.in.flight.requests.per.connection", "5")
+        .set("linger.ms", "1")
+        .set("batch.num.messages", "20") // many batches in flight
+        .set("message.timeout.ms", "0")
+        .create_with_context(Reports(shared.clone()))?;
+    while shared.writing() {
+        for _ in 0..random.random_range(1..20) {
+            send_numbered(shared, &producer, index, &mut random, None)?;
+        }
+        while producer.in_flight_count() > 2_000 {
+            thread::sleep(Duration::from_millis(10)); // the broker is away: do not pile up
+        }
+        thread::sleep(Duration::from_millis(random.random_range(1..20)));
+    }
+    producer
+        .flush(PATIENCE)
+        .context("some records were never answered")?;
+    Ok(())
+}
+
+/// How a transaction came out, and whether the producer can be used again.
+enum Ended {
+    Continue,
+    /// The producer was dropped with the transaction open, as a crashed client would leave it.
+    Crashed,
+    /// librdkafka said that this producer is finished.
+    Finished,
+}
+
+fn write_transactions(shared: &Arc<Shared>, index: usize, mut random: StdRng) -> Result<()> {
+    // Its metadata is that of a consumer outside any group: offsets are then only guarded by the transaction.
+    let consumer: BaseConsumer = shared.config().set("group.id", group_of(index)).create()?;
+    let (mut number, mut left_open): (i64, Option<TxnId>) = (0, None);
+    loop {
+        let producer: ThreadedProducer<Reports> = shared
+            .config()
+            .set("transactional.id", format!("kill9-{index}"))
+            .set("transaction.timeout.ms", "60000")
+            .set("linger.ms", "1")
+            .create_with_context(Reports(shared.clone()))?;
+        decided(PATIENCE, || producer.init_transactions(CALL)).context("init_transactions")?;
+        if let Some(txn) = left_open.take() {
+            // Nobody ever asked to commit it, and now nobody can.
+            shared.ledger().end(txn, Outcome::Fail);
+            shared.aborted.fetch_add(1, Ordering::Relaxed);
+        }
+        loop {
+            if !shared.writing() {
+                return Ok(());
+            }
+            number += 1;
+            let txn = shared.ledger().begin(index, number);
+            match one_transaction(
+                shared,
+                &producer,
+                &consumer,
+                index,
+                &mut random,
+                txn,
+                number,
+            )? {
+                Ended::Continue => {}
+                Ended::Crashed => {
+                    left_open = Some(txn);
+                    break;
+                }
+                Ended::Finished => break,
+            }
+        }
+    }
+}
+
+fn group_of(index: usize) -> String {
+    format!("kill9-group-{index}")
+}
+
+fn one_transaction(
+    shared: &Shared,
+    producer: &ThreadedProducer<Reports>,
+    consumer: &BaseConsumer,
+    index: usize,
+    random: &mut StdRng,
+    txn: TxnId,
+    number: i64,
+) -> Result<Ended> {
+    producer.begin_transaction().context("begin")?;
+    let mut failed = None;
+    for _ in 0..random.random_range(1..=6) {
+        if let Err(error) = send_numbered(shared, producer, index, random, Some(txn)) {
+            failed = Some(error);
+            break;
+        }
+    }
+    if failed.is_none() && random.random_ratio(1, 10) {
+        thread::sleep(Duration::from_millis(random.random_range(0..100))); // long enough to be killed in
+    }
+    if failed.is_none() && random.random_ratio(1, 40) {
+        let _ = producer.flush(Duration::from_millis(random.random_range(0..200)));
+        producer.purge(PurgeConfig::default().queue().inflight());
+        return Ok(Ended::Crashed);
+    }
+    let deliberate = random.random_ratio(1, 6);
+    if failed.is_none() && deliberate && random.random_ratio(4, 5) {
+        let _ = producer.flush(CALL); // most aborts shall leave records in the log
+    }
+    let mut asked_to_commit = false;
+    if failed.is_none() && !deliberate {
+        let mut position = TopicPartitionList::new();
+        position.add_partition_offset(
+            NUMBERS,
+            (index - IDEMPOTENT_PRODUCERS) as i32,
+            Offset::Offset(number),
+        )?;
+        let group = consumer.group_metadata().context("no group metadata")?;
+        failed = decided(PATIENCE, || {
+            producer.send_offsets_to_transaction(&position, &group, CALL)
+        })
+        .err();
+        if failed.is_none() {
+            asked_to_commit = true;
+            match decided(PATIENCE, || producer.commit_transaction(CALL)) {
+                Ok(()) => {
+                    shared.ledger().end(txn, Outcome::Ok);
+                    shared.committed.fetch_add(1, Ordering::Relaxed);
+                    return Ok(Ended::Continue);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+    }
+    if let Some(error) = &failed {
+        eprintln!("producer {index}, transaction {number}: {error}");
+        if remedy(error) != Remedy::Abort {
+            // After a commit was asked for, nobody knows; before, the next init_transactions aborts it.
+            return Ok(if asked_to_commit {
+                Ended::Finished
+            } else {
+                Ended::Crashed
+            });
+        }
+    }
+    match decided(PATIENCE, || producer.abort_transaction(CALL)) {
+        Ok(()) if !asked_to_commit => {
+            shared.ledger().end(txn, Outcome::Fail);
+            shared.aborted.fetch_add(1, Ordering::Relaxed);
+            Ok(Ended::Continue)
+        }
+        Ok(()) => Ok(Ended::Continue),
+        Err(error) => {
+            eprintln!("producer {index}, abort of transaction {number}: {error}");
+            Ok(if asked_to_commit {
+                Ended::Finished
+            } else {
+                Ended::Crashed
+            })
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------------- readers
+
+fn everything() -> Result<TopicPartitionList> {
+    let mut list = TopicPartitionList::new();
+    for topic in TOPICS {
+        for partition in 0..PARTITIONS {
+            list.add_partition_offset(topic, partition, Offset::Beginning)?;
+        }
+    }
+    Ok(list)
+}
+
+fn reader(shared: &Shared, isolation: &str) -> Result<BaseConsumer> {
+    let consumer: BaseConsumer = shared
+        .config()
+        .set("group.id", "kill9-reader")
+        .set("enable.auto.commit", "false")
+        .set("isolation.level", isolation)
+        .set("enable.partition.eof", "true")
+        .set("fetch.wait.max.ms", "100")
+        .create()?;
+    consumer.assign(&everything()?)?;
+    Ok(consumer)
+}
+
+/// The record's number; readers fail on a payload that none of us wrote.
+fn number_in(payload: Option<&[u8]>) -> Result<usize> {
+    let text = std::str::from_utf8(payload.unwrap_or_default()).context("payload is not text")?;
+    text.split(' ')
+        .next()
+        .unwrap_or_default()
+        .parse()
+        .with_context(|| format!("payload {text:?}"))
+}
+
+/// Follows all partitions. The second reader begins anew every few seconds: it must find the same again.
+fn follow(shared: &Shared, reader_index: usize) -> Result<()> {
+    while !shared.stop_reading.load(Ordering::Relaxed) {
+        let consumer = reader(shared, "read_committed")?;
+        let (started, mut positions) = (Instant::now(), BTreeMap::new());
+        while !shared.stop_reading.load(Ordering::Relaxed) {
+            if reader_index > 0 && started.elapsed() > Duration::from_secs(4) {
+                break;
+            }
+            let Some(Ok(message)) = consumer.poll(Duration::from_millis(100)) else {
+                continue;
+            };
+            let (topic, partition, offset) =
+                (message.topic(), message.partition(), message.offset());
+            let id = number_in(message.payload())?;
+            let last = positions.insert((topic.to_owned(), partition), offset);
+            if last.is_some_and(|last| last >= offset) {
+                shared.complain(format!(
+                    "reader {reader_index}: {topic}-{partition} went from {last:?} back to {offset}"
+                ));
+            }
+            shared
+                .live
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .saw(topic, partition, offset, id);
+        }
+    }
+    Ok(())
+}
+
+/// Reads everything up to the ends of all partitions.
+fn scan(shared: &Shared, isolation: &str) -> Result<Reads> {
+    let consumer = reader(shared, isolation)?;
+    let (mut reads, mut left) = (Reads::default(), TOPICS.len() as i32 * PARTITIONS);
+    let deadline = Instant::now() + PATIENCE;
+    while left > 0 {
+        match consumer.poll(Duration::from_secs(1)) {
+            Some(Ok(message)) => {
+                reads.saw(
+                    message.topic(),
+                    message.partition(),
+                    message.offset(),
+                    number_in(message.payload())?,
+                );
+            }
+            Some(Err(KafkaError::PartitionEOF(_))) => left -= 1,
+            _ if Instant::now() > deadline => {
+                bail!("the {isolation} scan does not come to its end")
+            }
+            _ => {}
+        }
+    }
+    Ok(reads)
+}
+
+/// Until the last stable offset of every partition is its end: no transaction is open any more.
+fn wait_until_settled(shared: &Shared) -> Result<()> {
+    let committed = reader(shared, "read_committed")?;
+    let raw = reader(shared, "read_uncommitted")?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    for topic in TOPICS {
+        for partition in 0..PARTITIONS {
+            loop {
+                let ends = committed
+                    .fetch_watermarks(topic, partition, CALL)
+                    .and_then(|stable| {
+                        Ok((stable.1, raw.fetch_watermarks(topic, partition, CALL)?.1))
+                    });
+                match ends {
+                    Ok((stable, end)) if stable == end => break,
+                    _ if Instant::now() < deadline => thread::sleep(Duration::from_millis(50)),
+                    other => {
+                        bail!("{topic}-{partition}: a transaction hangs, or no answer: {other:?}")
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+// ------------------------------------------------------------------------------------------- verdict
+
+fn group_offsets(shared: &Shared) -> Result<BTreeMap<usize, i64>> {
+    let mut offsets = BTreeMap::new();
+    for producer in IDEMPOTENT_PRODUCERS..IDEMPOTENT_PRODUCERS + TRANSACTIONAL_PRODUCERS {
+        let consumer: BaseConsumer = shared
+            .config()
+            .set("group.id", group_of(producer))
+            .create()?;
+        let mut list = TopicPartitionList::new();
+        list.add_partition(NUMBERS, (producer - IDEMPOTENT_PRODUCERS) as i32);
+        let committed = consumer
+            .committed_offsets(list, Duration::from_secs(30))
+            .context("committed offsets")?;
+        let offset = committed
+            .elements()
+            .first()
+            .and_then(|element| element.offset().to_raw())
+            .unwrap_or(0);
+        offsets.insert(producer, offset.max(0));
+    }
+    Ok(offsets)
+}
+
+fn report(args: &Args, shared: &Shared, broker: &BrokerProcess) -> Result<bool> {
+    wait_until_settled(shared)?;
+    let (committed, raw) = (
+        scan(shared, "read_committed")?,
+        scan(shared, "read_uncommitted")?,
+    );
+    let verdict = judge(&Evidence {
+        ledger: &shared.ledger(),
+        live: &shared.live.lock().unwrap_or_else(PoisonError::into_inner),
+        committed: &committed,
+        raw: &raw,
+        group_offsets: &group_offsets(shared)?,
+    });
+    for finding in &verdict.findings {
+        eprintln!("{finding}");
+    }
+    let mut clean = verdict.is_clean();
+    if verdict.inconsistent > 0 {
+        eprintln!("{} inconsistent offsets", verdict.inconsistent);
+    }
+    let panics = broker.panics();
+    for line in &panics {
+        eprintln!("the broker panicked: {line}");
+    }
+    let complaints = shared
+        .complaints
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .len();
+    clean &= panics.is_empty() && complaints == 0;
+    let minimums = [
+        (
+            "acked",
+            verdict.acked,
+            args.min_acked.unwrap_or(50 * args.rounds),
+        ),
+        (
+            "commits",
+            verdict.commits,
+            args.min_commits.unwrap_or(5 * args.rounds),
+        ),
+        (
+            "aborts",
+            verdict.aborts,
+            args.min_aborts.unwrap_or(args.rounds),
+        ),
+    ];
+    for (name, got, minimum) in minimums {
+        if got < minimum {
+            eprintln!("too little happened: {name}={got}, at least {minimum} is asked for");
+            clean = false;
+        }
+    }
+    println!(
+        "kill9: rounds={} acked={} commits={} aborts={} lost={} duplicated={} torn={} aborted_read={}",
+        args.rounds,
+        verdict.acked,
+        verdict.commits,
+        verdict.aborts,
+        verdict.lost,
+        verdict.duplicated,
+        verdict.torn,
+        verdict.aborted_read
+    );
+    Ok(clean)
+}
