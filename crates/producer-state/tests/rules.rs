@@ -292,6 +292,18 @@ fn a17_a_late_batch_does_not_reopen_a_transaction() {
 }
 
 #[test]
+fn an_open_transaction_vouches_only_for_its_own_epoch() {
+    let mut t = Partition::default();
+    assert_eq!(t.send(txn(0)), Ok(0));
+    assert_eq!(
+        t.send_as(NOT_ENROLLED, txn(0).epoch(1)),
+        Err(InvalidTxnState)
+    );
+    assert_eq!(t.send(txn(0).epoch(1)), Ok(1));
+    assert_eq!(t.lso(), 0, "it is still the same open transaction here");
+}
+
+#[test]
 fn a18_a_plain_batch_inside_an_open_transaction() {
     let mut t = Partition::default();
     assert_eq!(t.send(txn(0)), Ok(0));
