@@ -22,7 +22,7 @@ pub enum ApplyError {
 
 /// The state of every partition of `__transaction_state` that is here. [`Coordinator::apply`]
 /// changes it, live and at replay alike; nothing else decides anything.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Coordinator {
     partitions: Vec<BTreeMap<Arc<str>, TxnMeta>>,
     /// Present and previous producer ids. An id's earlier ones are forgotten with its next change.
