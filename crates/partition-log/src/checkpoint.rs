@@ -110,7 +110,36 @@ pub fn read_latest(
     cluster_id: [u8; 16],
     known: &[(BlockKind, u16)],
 ) -> Result<Option<Checkpoint>, CheckpointError> {
-    let generations = generations(disk, dir)?;
+    read_newest_of(disk, dir, cluster_id, known, &generations(disk, dir)?)
+}
+
+/// The newest good checkpoint that is older than `generation`: the other one that is kept. What it
+/// names must not be removed ([`crate::remove_unreferenced`]).
+///
+/// Errors: as of [`read_latest`].
+pub fn read_previous(
+    disk: &dyn Disk,
+    dir: &Path,
+    cluster_id: [u8; 16],
+    known: &[(BlockKind, u16)],
+    generation: u64,
+) -> Result<Option<Checkpoint>, CheckpointError> {
+    let mut older = generations(disk, dir)?;
+    older.retain(|known| *known < generation);
+    match read_newest_of(disk, dir, cluster_id, known, &older) {
+        Err(CheckpointError::AllDamaged { .. }) => Ok(None),
+        read => read,
+    }
+}
+
+/// `generations` newest first.
+fn read_newest_of(
+    disk: &dyn Disk,
+    dir: &Path,
+    cluster_id: [u8; 16],
+    known: &[(BlockKind, u16)],
+    generations: &[u64],
+) -> Result<Option<Checkpoint>, CheckpointError> {
     let Some(newest) = generations.first() else {
         return Ok(None);
     };

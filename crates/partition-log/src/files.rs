@@ -108,3 +108,32 @@ impl FileCache {
         self.open.lock().files.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidemark_disk::SimDisk;
+
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_file_is_closed_first() {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+        let dir = Path::new("/data");
+        disk.create_dir_all(dir).unwrap();
+        let files = FileCache::new(disk, 2);
+        let paths: Vec<PathBuf> = ["a", "b", "c"].iter().map(|n| dir.join(n)).collect();
+        for path in &paths[..2] {
+            files.create(path).unwrap().write_at(b"x", 0).unwrap();
+        }
+        // `a` is used again, so that `b` makes room for `c`.
+        files.get(&paths[0]).unwrap();
+        files.create(&paths[2]).unwrap();
+        assert_eq!(files.len(), 2);
+        assert!(files.open.lock().files.contains_key(&paths[0]));
+        // A file that left the cache is simply opened again.
+        assert_eq!(files.get(&paths[1]).unwrap().len().unwrap(), 1);
+        files.forget_dir(dir);
+        assert_eq!(files.len(), 0);
+        assert!(files.get(&dir.join("d")).unwrap_err().is_not_found());
+    }
+}

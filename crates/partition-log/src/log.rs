@@ -225,11 +225,19 @@ impl PartitionLog {
         self.lock().versions.prune(min_tick);
     }
 
-    /// The partition is deleted: write-behind leaves it alone from now on and readers that still
-    /// hold the log get `Closed`. Returns when no write is under way.
+    /// The partition is deleted: its tail is given up, write-behind leaves it alone from now on and
+    /// readers that still hold the log get `Closed`. Returns when no write is under way.
     pub fn close(&self) {
-        let _writing = self.flushing.lock();
-        self.lock().closed = true;
+        let writing = self.flushing.lock();
+        let tail = {
+            let mut inner = self.lock();
+            inner.closed = true;
+            inner.tail_bytes = 0;
+            std::mem::take(&mut inner.tail)
+        };
+        drop(writing);
+        self.store
+            .sub_tail_bytes(tail.iter().map(TailBatch::charge).sum());
         self.waiters.wake_all();
     }
 

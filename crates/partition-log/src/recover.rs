@@ -150,6 +150,10 @@ fn cut(
 /// Names that are not ours are left alone. Returns what was removed, relative to the directory of
 /// partitions, sorted.
 ///
+/// `named` is what either checkpoint names: the one that was read and the one before
+/// ([`crate::read_previous`]). Partitions of the latter alone are to be given to
+/// [`crate::Retired::retire`].
+///
 /// Only to be called at a start, after a valid checkpoint was read; the store's mark has shown that
 /// the directory is this cluster's.
 pub fn remove_unreferenced(

@@ -103,13 +103,16 @@ impl Builder {
     }
 }
 
+/// Files that were written and are not synced yet.
+type WrittenFiles = Vec<(PathBuf, Arc<dyn DiskFile>)>;
+
 /// Builds and writes the indexes; returns the files that must be synced. A segment without aborted
 /// transactions has no `.txnindex`, as in Kafka.
 pub(crate) fn build_indexes(
     store: &LogStore,
     dir: &Path,
     state: &SegmentState,
-) -> Result<Vec<(PathBuf, Arc<dyn DiskFile>)>, LogError> {
+) -> Result<WrittenFiles, LogError> {
     let mut builder = Builder::new(state.base_offset);
     SegmentReader::open(&store.files, dir, *state)?.scan(0, |_, entry| {
         builder.push(entry);

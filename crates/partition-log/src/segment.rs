@@ -195,6 +195,17 @@ impl<'a> SegmentReader<'a> {
         Ok(Bytes::from(bytes))
     }
 
+    /// Calls `each` with all bytes of the `.log` file, piece by piece.
+    pub(crate) fn each_piece(&self, mut each: impl FnMut(&[u8])) -> Result<(), LogError> {
+        let mut position = 0;
+        while position < self.state.log_bytes {
+            let len = MAX_PIECE_BYTES.min(self.state.log_bytes - position) as usize;
+            each(&self.read_log(position, len)?);
+            position += len as u64;
+        }
+        Ok(())
+    }
+
     fn check_header(&self, bytes: &[u8], position: u64) -> Result<(BatchHeader, usize), LogError> {
         let header =
             BatchHeader::parse(bytes).map_err(|_| self.damaged(position, "not a batch header"))?;

@@ -297,3 +297,127 @@ impl Entries<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(n: i64) -> TickEntry {
+        TickEntry {
+            base_offset: n,
+            last_offset: n + 4,
+            tick: Tick(n as u64 * 3),
+            position: n as u32 * 100,
+            size_bytes: 100,
+            base_timestamp: n,
+            max_timestamp: n * 2,
+            running_max_timestamp: n * 2,
+            producer_id: ProducerId(-1),
+            producer_epoch: ProducerEpoch(-1),
+            attributes: 0x30,
+            last_stable_offset: n,
+            index: JournalIndex(n as u64),
+            control: (n % 3 > 0).then_some(ControlMeta {
+                control_type: if n % 3 == 1 {
+                    ControlType::Abort
+                } else {
+                    ControlType::Commit
+                },
+                txn_first_offset: (n % 2 == 0).then_some(n / 2),
+            }),
+        }
+    }
+
+    /// The layout is on disks for ever.
+    #[test]
+    fn an_entry_is_these_bytes() {
+        let bytes = entry(2).encode();
+        let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex[..184],
+            [
+                "0000000000000002",
+                "00000004",
+                "0000000000000006",
+                "000000c8",
+                "00000064",
+                "0000000000000002",
+                "0000000000000004",
+                "0000000000000004",
+                "ffffffffffffffff",
+                "ffff",
+                "0030",
+                "0000000000000002",
+                "0000000000000001",
+                "0000000000000002",
+                "02",
+                "000000",
+            ]
+            .concat()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn entries_read_back_and_flips_show(n in 0i64..1 << 24, at in 0..TICK_ENTRY_BYTES, bit in 0..8) {
+            let bytes = entry(n).encode();
+            prop_assert_eq!(TickEntry::decode(&bytes), Some(entry(n)));
+            let mut flipped = bytes;
+            flipped[at] ^= 1u8 << bit;
+            prop_assert_eq!(TickEntry::decode(&flipped), None);
+        }
+
+        #[test]
+        fn headers_read_back_and_flips_show(at in 0..TICK_HEADER_BYTES, bit in 0..8) {
+            let header = TickIndexHeader {
+                cluster_id: [9; 16],
+                partition: TopicPartitionId::new(TopicId([8; 16]), 5),
+                base_offset: 1 << 40,
+            };
+            let bytes = header.encode();
+            prop_assert_eq!(TickIndexHeader::decode(&bytes), Ok(header));
+            let mut flipped = bytes;
+            flipped[at] ^= 1u8 << bit;
+            prop_assert!(TickIndexHeader::decode(&flipped).is_err());
+        }
+    }
+
+    #[test]
+    fn search_and_scan_find_every_entry_in_files_of_any_length() {
+        use std::path::Path;
+        use std::sync::Arc;
+        use tidemark_disk::{Disk, OpenMode, SimDisk};
+
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+        disk.create_dir_all(Path::new("/d")).unwrap();
+        let file = disk
+            .open(Path::new("/d/x.tickindex"), OpenMode::CreateNew)
+            .unwrap();
+        for n in 0..300 {
+            file.write_at(&entry(n).encode(), entry_position(n as u64))
+                .unwrap();
+        }
+        for count in [1, 2, 63, 64, 65, 66, 127, 128, 129, 300] {
+            let entries = Entries {
+                file: &*file,
+                count,
+            };
+            for wanted in 0..count as i64 + 2 {
+                let found = entries.search(|e| e.base_offset < wanted).unwrap();
+                let expected = (wanted < count as i64).then(|| (wanted as u64, entry(wanted)));
+                assert_eq!(found, expected, "{wanted} of {count}");
+            }
+            let mut seen = 0;
+            entries
+                .scan(1, |index, found| {
+                    assert_eq!(*found, entry(index as i64));
+                    seen += 1;
+                    true
+                })
+                .unwrap();
+            assert_eq!(seen, count - 1);
+        }
+    }
+}

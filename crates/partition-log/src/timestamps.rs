@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tidemark_record_batch::{
-    BatchHeader, DecompressLimits, max_timestamp_offset, offset_for_timestamp,
+    BatchHeader, DecompressLimits, max_timestamp_offset, offset_for_timestamp, records,
 };
 use tidemark_types::LeaderEpoch;
 
@@ -16,6 +16,13 @@ pub struct TimestampOffset {
     pub offset: i64,
     pub leader_epoch: LeaderEpoch,
 }
+
+/// For batches that passed validation when they were produced, under limits that are no wider.
+const LIMITS: DecompressLimits = DecompressLimits {
+    ratio: usize::MAX,
+    floor_bytes: 0,
+    max_bytes: 128 << 20,
+};
 
 /// Where the records at a timestamp can be.
 enum Place {
@@ -55,7 +62,7 @@ impl PartitionLog {
                 }
             };
             let header = self.header(&batch)?;
-            match self.record_at(&batch, target_ms, log_start)? {
+            match self.record_at(&batch, &header, target_ms, log_start)? {
                 Some((timestamp, offset)) => {
                     return Ok((offset < upper).then_some(TimestampOffset {
                         timestamp,
@@ -107,23 +114,47 @@ impl PartitionLog {
     ///
     /// Errors: `Damaged`, I/O errors, `Closed`.
     pub fn max_timestamp(&self, upper: i64) -> Result<Option<TimestampOffset>, LogError> {
-        let (segments, tail, log_start) = {
+        let log_start = self.lock().log_start_offset;
+        let Some(batch) = self.highest_batch(log_start, upper)? else {
+            return Ok(None);
+        };
+        let header = self.header(&batch)?;
+        let highest = self.highest_record(&batch, &header, log_start)?;
+        // The log start lies within the batch, and the record that made it the highest may lie
+        // below: what follows counts as well.
+        let following = if header.base_offset < log_start {
+            match self.highest_batch(header.next_offset(), upper)? {
+                Some(batch) => self.highest_record(&batch, &self.header(&batch)?, log_start)?,
+                None => None,
+            }
+        } else {
+            None
+        };
+        let best = match (highest, following) {
+            (Some(first), Some(second)) if second.timestamp > first.timestamp => Some(second),
+            (first, second) => first.or(second),
+        };
+        Ok(best.filter(|found| found.offset < upper))
+    }
+
+    /// Of the batches that end at or after `from` and begin below `upper`, the first with the
+    /// highest timestamp.
+    fn highest_batch(&self, from: i64, upper: i64) -> Result<Option<Bytes>, LogError> {
+        let (segments, tail) = {
             let inner = self.lock();
             if inner.closed {
                 return Err(LogError::Closed);
             }
-            let log_start = inner.log_start_offset;
             let segments: Vec<SegmentState> = inner
                 .segments
                 .iter()
                 .map(|slot| slot.written)
-                .filter(|s| s.next_offset > log_start && s.base_offset < upper)
+                .filter(|s| s.next_offset > from && s.base_offset < upper)
                 .collect();
-            // The first of the highest.
             let tail = inner
                 .tail
                 .iter()
-                .filter(|b| b.last_offset >= log_start && b.base_offset < upper)
+                .filter(|b| b.last_offset >= from && b.base_offset < upper)
                 .reduce(|best, b| {
                     if b.meta.max_timestamp > best.meta.max_timestamp {
                         b
@@ -132,16 +163,16 @@ impl PartitionLog {
                     }
                 })
                 .map(|b| (b.meta.max_timestamp, b.bytes.clone()));
-            (segments, tail, log_start)
+            (segments, tail)
         };
         let mut best: Option<(i64, Place)> = None;
         for state in segments {
-            let whole = state.base_offset >= log_start && state.next_offset <= upper;
+            let whole = state.base_offset >= from && state.next_offset <= upper;
             let highest = if whole {
                 Some(state.max_timestamp)
             } else {
                 let reader = SegmentReader::open(&self.store.files, self.dir(), state)?;
-                reader.highest_between(log_start, upper)?
+                reader.highest_between(from, upper)?
             };
             if let Some(highest) = highest
                 && best.as_ref().is_none_or(|(known, _)| highest > *known)
@@ -154,39 +185,78 @@ impl PartitionLog {
         {
             best = Some((highest, Place::Batch(batch)));
         }
-        let batch = match best {
-            None => return Ok(None),
-            Some((_, Place::Batch(batch))) => batch,
+        match best {
+            None => Ok(None),
+            Some((_, Place::Batch(batch))) => Ok(Some(batch)),
             Some((highest, Place::Segment(state))) => {
-                let reader = SegmentReader::open(&self.store.files, self.dir(), state)?;
-                match reader.first_at(highest, log_start)? {
-                    Some(batch) => batch,
-                    None => return Ok(None),
-                }
+                SegmentReader::open(&self.store.files, self.dir(), state)?.first_at(highest, from)
             }
-        };
-        let header = self.header(&batch)?;
-        let found = max_timestamp_offset(&batch, &DecompressLimits::default())
-            .map_err(|_| self.bad_batch())?;
-        Ok(found
-            .filter(|&(_, offset)| offset < upper)
-            .map(|(timestamp, offset)| TimestampOffset {
-                timestamp,
-                offset,
-                leader_epoch: header.leader_epoch,
-            }))
+        }
     }
 
+    fn highest_record(
+        &self,
+        batch: &Bytes,
+        header: &BatchHeader,
+        log_start: i64,
+    ) -> Result<Option<TimestampOffset>, LogError> {
+        let found = if header.base_offset >= log_start {
+            max_timestamp_offset(batch, &LIMITS).map_err(|_| self.bad_batch())?
+        } else {
+            let mut highest: Option<(i64, i64)> = None;
+            self.each_record_from(batch, header, log_start, |timestamp, offset| {
+                if highest.is_none_or(|(known, _)| timestamp > known) {
+                    highest = Some((timestamp, offset));
+                }
+                true
+            })?;
+            highest
+        };
+        Ok(found.map(|(timestamp, offset)| TimestampOffset {
+            timestamp,
+            offset,
+            leader_epoch: header.leader_epoch,
+        }))
+    }
+
+    /// The first record of a batch at or after `target_ms` and at or above the log start.
     fn record_at(
         &self,
         batch: &Bytes,
+        header: &BatchHeader,
         target_ms: i64,
         log_start: i64,
     ) -> Result<Option<(i64, i64)>, LogError> {
-        let found = offset_for_timestamp(batch, target_ms, &DecompressLimits::default())
-            .map_err(|_| self.bad_batch())?;
-        // A log start within a batch: the answer is at or above it.
-        Ok(found.filter(|&(_, offset)| offset >= log_start))
+        if header.base_offset >= log_start {
+            return offset_for_timestamp(batch, target_ms, &LIMITS).map_err(|_| self.bad_batch());
+        }
+        let mut found = None;
+        self.each_record_from(batch, header, log_start, |timestamp, offset| {
+            if timestamp >= target_ms {
+                found = Some((timestamp, offset));
+            }
+            found.is_none()
+        })?;
+        Ok(found)
+    }
+
+    /// Calls `each` with timestamp and offset of the records from offset `from` on, until it says
+    /// stop (false).
+    fn each_record_from(
+        &self,
+        batch: &Bytes,
+        header: &BatchHeader,
+        from: i64,
+        mut each: impl FnMut(i64, i64) -> bool,
+    ) -> Result<(), LogError> {
+        for record in records(batch, &LIMITS).map_err(|_| self.bad_batch())? {
+            let record = record.map_err(|_| self.bad_batch())?;
+            let offset = header.base_offset + i64::from(record.offset_delta);
+            if offset >= from && !each(record.timestamp, offset) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn header(&self, batch: &Bytes) -> Result<BatchHeader, LogError> {
