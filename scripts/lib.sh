@@ -3,6 +3,9 @@
 #   ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 #   . "$ROOT/scripts/lib.sh"
 #
+# Environment variables of the scripts begin with TIDEMARK_TEST_: the broker, which reads its settings from other
+# TIDEMARK_ variables and refuses unknown ones, leaves these alone.
+#
 # Rules that all scripts keep: processes are started in the background by us, remembered by pid and ended
 # by pid; every wait has a limit; what is fetched is kept in cache_dir, outside the source tree.
 
@@ -22,7 +25,7 @@ print_help() {
 
 # Where fetched things are kept: client environments, the jars of a peer broker.
 cache_dir() {
-  local dir="${TIDEMARK_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tidemark}"
+  local dir="${TIDEMARK_TEST_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tidemark}"
   mkdir -p "$dir"
   printf '%s\n' "$dir"
 }
@@ -94,8 +97,8 @@ no_panic_in() {
 target_dir() { printf '%s/%s\n' "${CARGO_TARGET_DIR:-$ROOT/target}" "${1:-release}"; }
 
 # Builds what the proofs and benches run, in one profile: the broker and the programs on librdkafka.
-# TIDEMARK_PROFILE=dev is for working on the programs themselves.
-cargo_profile() { printf '%s\n' "${TIDEMARK_PROFILE:-release}"; }
+# TIDEMARK_TEST_PROFILE=dev is for working on the programs themselves.
+cargo_profile() { printf '%s\n' "${TIDEMARK_TEST_PROFILE:-release}"; }
 
 profile_dir() { if [ "$(cargo_profile)" = dev ]; then target_dir debug; else target_dir "$(cargo_profile)"; fi; }
 
@@ -109,11 +112,11 @@ build_broker() {
     die "the broker did not build"
 }
 
-# The command that starts the broker under test, with {port} and {data} to be filled in. TIDEMARK_BROKER_CMD
+# The command that starts the broker under test, with {port} and {data} to be filled in. TIDEMARK_TEST_BROKER_CMD
 # replaces it (it must end in the broker itself, not in a child of it: it is killed by pid).
 broker_command() {
-  if [ -n "${TIDEMARK_BROKER_CMD:-}" ]; then
-    printf '%s\n' "$TIDEMARK_BROKER_CMD"
+  if [ -n "${TIDEMARK_TEST_BROKER_CMD:-}" ]; then
+    printf '%s\n' "$TIDEMARK_TEST_BROKER_CMD"
   else
     printf '%s\n' "$(profile_dir)/tidemark serve --listen 127.0.0.1:{port} --data-dir {data}"
   fi

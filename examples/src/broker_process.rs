@@ -70,6 +70,8 @@ impl BrokerProcess {
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start the broker: {}", self.command.join(" ")))?;
+        // Whoever started this program can end the broker too, should the program be killed.
+        std::fs::write(self.log.with_extension("pid"), child.id().to_string())?;
         self.child = Some(child);
         Ok(())
     }
@@ -117,6 +119,7 @@ impl BrokerProcess {
         }
         child.kill()?;
         child.wait()?;
+        let _ = std::fs::remove_file(self.log.with_extension("pid"));
         Ok(())
     }
 
@@ -136,6 +139,7 @@ impl Drop for BrokerProcess {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
+            let _ = std::fs::remove_file(self.log.with_extension("pid"));
         }
     }
 }
