@@ -71,6 +71,22 @@ impl Groups {
         }
     }
 
+    /// The generation of a group, as its members know it; `None` for a group that never had any.
+    pub fn generation(&self, group_id: &str) -> Option<i32> {
+        match self.live.get(group_id) {
+            Some(group) => Some(group.generation_id),
+            None => {
+                let metadata = self.durable_group(group_id)?.metadata.as_ref()?;
+                Some(metadata.value.generation)
+            }
+        }
+    }
+
+    /// Member id of a group's leader.
+    pub fn leader(&self, group_id: &str) -> Option<&str> {
+        self.live.get(group_id)?.leader.as_deref()
+    }
+
     /// Decides the deletion of a group: tombstones for its offsets, pending ones too, and for
     /// itself. They are one batch of its partition of `__consumer_offsets`.
     ///

@@ -1,0 +1,88 @@
+use tidemark_group_coordinator::{GroupConfig, GroupState};
+use tidemark_types::ErrorCode;
+
+use crate::coordinator::{Coordinator, SESSION_MS, join_of, offset};
+
+#[test]
+fn members_survive_a_restart_and_go_on_in_their_generation() {
+    let mut t = Coordinator::new();
+    let (a, b) = t.stable_group_of_two();
+    t.commit(&a, 1, offset("t", 0, 10));
+    t.restart();
+    assert_eq!(t.state(), GroupState::Stable);
+    // Sessions start anew: both have their whole timeout to show themselves.
+    t.advance(SESSION_MS as u64 - 1);
+    assert_eq!(t.heartbeat(&a, 1), ErrorCode::None);
+    assert_eq!(t.heartbeat(&b, 1), ErrorCode::None);
+    assert_eq!(t.commit(&a, 1, offset("t", 0, 11)), ErrorCode::None);
+    let sync = t.sync(&b, 1, &[]);
+    assert_eq!(t.synced(sync).assignment, "rest");
+    // The leader is still the leader.
+    let join = t.join(join_of("a", &a));
+    assert!(t.is_parked(join));
+    t.join(join_of("b", &b));
+    assert_eq!(t.joined(join).generation_id, 2);
+}
+
+#[test]
+fn a_member_that_went_with_the_broker_is_out_after_its_session() {
+    let mut t = Coordinator::new();
+    let (a, b) = t.stable_group_of_two();
+    t.restart();
+    t.advance(5_000);
+    assert_eq!(t.heartbeat(&a, 1), ErrorCode::None);
+    t.advance(5_000);
+    assert_eq!(t.heartbeat(&a, 1), ErrorCode::RebalanceInProgress);
+    assert_eq!(t.heartbeat(&b, 1), ErrorCode::UnknownMemberId);
+}
+
+#[test]
+fn a_generation_that_was_not_stored_is_forgotten() {
+    let mut t = Coordinator::new();
+    let (a, b) = t.stable_group_of_two();
+    let (c, _) = t.start_joining("c");
+    t.join(join_of("a", &a));
+    t.join(join_of("b", &b));
+    assert_eq!(t.heartbeat(&a, 2), ErrorCode::None);
+    t.restart();
+    assert_eq!(t.heartbeat(&a, 2), ErrorCode::IllegalGeneration);
+    let join = t.join(join_of("c", &c));
+    assert_eq!(t.joined(join).error, ErrorCode::UnknownMemberId);
+    // Members find back by joining again.
+    let join = t.join(join_of("a", &a));
+    assert!(t.is_parked(join));
+}
+
+#[test]
+fn twice_in_a_row() {
+    let mut t = Coordinator::new();
+    let (a, _) = t.stable_group_of_two();
+    t.txn_commit(1, &a, 1, offset("t", 0, 5));
+    t.restart();
+    t.restart();
+    assert_eq!(t.heartbeat(&a, 1), ErrorCode::None);
+    t.end_transaction(1, true);
+    t.restart();
+    assert_eq!(t.fetch("t", 0, true), (5, ErrorCode::None));
+}
+
+#[test]
+fn a_group_that_is_too_large_after_a_restart_shrinks() {
+    let mut t = Coordinator::new();
+    let (a, b) = t.stable_group_of_two();
+    let mut small = Coordinator::with(GroupConfig {
+        max_size: 1,
+        ..GroupConfig::default()
+    });
+    for partition in t.groups.partitions() {
+        for (record, _, producer) in t.groups.records_of_partition(partition) {
+            small.append(record, producer);
+        }
+    }
+    small.restart();
+    assert_eq!(small.heartbeat(&a, 1), ErrorCode::RebalanceInProgress);
+    let join_a = small.join(join_of("a", &a));
+    let join_b = small.join(join_of("b", &b));
+    assert_eq!(small.joined(join_b).error, ErrorCode::GroupMaxSizeReached);
+    assert_eq!(small.joined(join_a).members.len(), 1);
+}
