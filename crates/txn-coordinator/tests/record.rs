@@ -240,6 +240,8 @@ fn any_meta() -> impl Strategy<Value = TxnMeta> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn every_state_comes_back(meta in any_meta()) {
         prop_assert_eq!(decode_value("tx1", &encode_value(&meta)).unwrap(), meta);
