@@ -28,6 +28,12 @@ impl LeaderEpochs {
 
     /// Notes that `epoch` begins at `start_offset`; nothing happens when it is not newer. An epoch
     /// that wrote nothing gives its place to the next.
+    /// The epoch that an offset was written in, or would be; `None` below the first one known.
+    pub fn at(&self, offset: i64) -> Option<LeaderEpoch> {
+        let after = self.entries().partition_point(|(_, start)| *start <= offset);
+        after.checked_sub(1).map(|i| self.entries()[i].0)
+    }
+
     pub fn start(&mut self, epoch: LeaderEpoch, start_offset: i64) {
         if epoch <= self.current() {
             return;

@@ -305,6 +305,10 @@ impl PartitionLog {
     /// Kafka's OffsetForLeaderEpoch: the largest known epoch at or below `epoch` and where it
     /// ended, with `log_end_offset` as the end of the newest. `None` for an epoch that is not
     /// known yet.
+    pub fn epoch_at(&self, offset: i64) -> Option<LeaderEpoch> {
+        self.lock().epochs.at(offset)
+    }
+
     pub fn end_offset_for_epoch(
         &self,
         epoch: LeaderEpoch,
