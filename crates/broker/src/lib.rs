@@ -1,1 +1,163 @@
-//! The broker: connections, handlers, owner thread, publication
+//! The broker: connections, handlers, the owner's thread, publication.
+//!
+//! ```text
+//! client → connection → handler ──command──► owner thread: decide → apply → record ─► journal
+//!                          ▲                                                            │ durable
+//!                          └──── published tick moves, then replies are released ◄──────┘
+//! ```
+//!
+//! [`Broker::start`] opens a data directory and serves it.
+
+mod admission;
+mod api_counts;
+mod barrier;
+mod catalogue;
+mod clock;
+mod connection;
+mod error;
+mod front;
+mod handlers;
+mod identity;
+mod listener;
+mod maintenance;
+mod owner_thread;
+mod published;
+mod running;
+mod shared;
+mod start;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tidemark_config::Settings;
+use tidemark_disk::OsDisk;
+use tidemark_journal::JournalStats;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
+
+pub use clock::{Clock, Entropy, Sleep, SystemClock, SystemEntropy};
+pub use connection::ConnectionInfo;
+pub use error::StartError;
+pub use start::Seams;
+
+use front::Front;
+use listener::Bound;
+use running::Running;
+
+/// A running broker.
+pub struct Broker {
+    front: Arc<Front>,
+    running: Running,
+    listeners: Vec<ListenerAddress>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// A listener's name and the address it is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerAddress {
+    pub name: String,
+    pub address: SocketAddr,
+}
+
+impl Broker {
+    /// Starts a broker on the operating system's disk and clocks.
+    pub async fn start(settings: Settings) -> Result<Broker, StartError> {
+        let seams = Seams {
+            disk: Arc::new(OsDisk),
+            clock: Arc::new(SystemClock::new()),
+            entropy: Arc::new(SystemEntropy),
+        };
+        Broker::start_with(settings, seams).await
+    }
+
+    /// Starts a broker on the given seams. Returns when it serves every request; ApiVersions is
+    /// answered as soon as the ports are bound.
+    pub async fn start_with(settings: Settings, seams: Seams) -> Result<Broker, StartError> {
+        let settings = Arc::new(settings);
+        let front = Arc::new(Front::new(settings.clone(), seams.clock.clone()));
+        let bound = Bound::bind_all(&settings).await?;
+        let listeners = bound.iter().map(Bound::address).collect();
+        let tasks = bound
+            .into_iter()
+            .map(|bound| tokio::spawn(bound.accept(front.clone())))
+            .collect();
+        let started = tokio::task::spawn_blocking({
+            let front = front.clone();
+            move || start::start(&settings, &seams, &front)
+        })
+        .await
+        .map_err(|e| StartError::Stopped(e.to_string()))
+        .and_then(|started| started);
+        let running = match started {
+            Ok(running) => running,
+            Err(e) => {
+                front.set_failed();
+                return Err(e);
+            }
+        };
+        let broker = Broker {
+            front,
+            running,
+            listeners,
+            tasks,
+        };
+        broker.first_records_are_durable().await?;
+        broker.front.set_ready(broker.running.shared.clone());
+        Ok(broker)
+    }
+
+    async fn first_records_are_durable(&self) -> Result<(), StartError> {
+        let barrier = self.running.shared.barrier.clone();
+        let index = self.running.first_served;
+        if barrier.confirmed() >= index {
+            return Ok(());
+        }
+        let patience = std::time::Duration::from_secs(60);
+        let durable = tokio::task::spawn_blocking(move || barrier.wait_confirmed(index, patience));
+        match durable.await {
+            Ok(true) => Ok(()),
+            _ => Err(StartError::Stopped(
+                "the journal did not make its first record durable; the log says why".to_owned(),
+            )),
+        }
+    }
+
+    /// The bound listeners, in the order of the configuration.
+    pub fn listeners(&self) -> &[ListenerAddress] {
+        &self.listeners
+    }
+
+    pub fn cluster_id(&self) -> &str {
+        &self.running.cluster_id
+    }
+
+    /// Serves a connection that did not come through a listener.
+    pub fn serve<S>(&self, stream: S, info: ConnectionInfo)
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        tokio::spawn(connection::serve(stream, info, self.front.clone()));
+    }
+
+    /// (API key, version, requests) for each that was asked for.
+    pub fn api_counts(&self) -> Vec<(i16, i16, u64)> {
+        self.front.api_counts.served()
+    }
+
+    pub fn journal_stats(&self) -> JournalStats {
+        self.running.journal.stats()
+    }
+
+    /// Stops serving, writes a checkpoint and closes the data directory.
+    pub async fn shutdown(self) {
+        self.front.stop();
+        for task in &self.tasks {
+            task.abort();
+        }
+        let running = self.running;
+        let ended = tokio::task::spawn_blocking(move || running.stop()).await;
+        if let Err(e) = ended {
+            tracing::error!("shutdown: {e}");
+        }
+    }
+}

@@ -1,1 +1,156 @@
-//! All state of one journal: decide and apply
+//! All state of the partitions on one journal: decide and apply.
+//!
+//! [`Owner::step`] takes a command and the time, *decides* (state + command + now → appends + reply,
+//! or a Kafka error code), *applies* at once and returns the record for the journal. Check and write
+//! are one step: nothing happens between them. At start [`Owner::replay`] applies the same records
+//! with the same functions.
+//!
+//! Pure: no clock, file, socket or randomness; time and fresh ids are arguments.
+
+mod apply;
+mod block;
+mod command;
+mod commands;
+mod draft;
+mod partition;
+mod record;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tidemark_group_coordinator::Groups;
+use tidemark_metadata::{MetadataImage, TopicLimits};
+use tidemark_txn_coordinator::Coordinator;
+use tidemark_types::{COORDINATOR_PARTITIONS, JournalIndex, LeaderEpoch, MonoTime, ProducerId, Tick, TopicPartitionId};
+
+pub use apply::{Appended, ApplyError, ControlInfo, Observation, Watermarks};
+pub use block::BlockError;
+pub use command::{
+    Command, Event, Now, Reply, RequestContext, Step, Token,
+};
+pub use commands::*;
+pub use partition::Partition;
+pub use record::{Append, Record, RecordError};
+
+/// Limits that decide uses; from the configuration, the same for the life of the process.
+#[derive(Clone, Debug)]
+pub struct OwnerOptions {
+    pub topics: TopicLimits,
+    pub transaction_max_timeout_ms: i32,
+    /// Producer ids are recorded in blocks of this many.
+    pub producer_id_block: i64,
+    pub groups: tidemark_group_coordinator::GroupConfig,
+}
+
+/// The state of one journal.
+pub struct Owner {
+    options: OwnerOptions,
+    metadata: MetadataImage,
+    partitions: HashMap<TopicPartitionId, Partition>,
+    coordinator: Coordinator,
+    groups: Groups,
+    last_index: JournalIndex,
+    last_tick: Tick,
+    restored_from_checkpoint: bool,
+    /// The rest of the producer-id block in use. Lost at a restart: those ids are never given out.
+    producer_ids: std::ops::Range<i64>,
+    /// When each ongoing transaction times out, by the monotonic clock of this run.
+    deadlines: BTreeSet<(MonoTime, Arc<str>)>,
+    deadline_of: HashMap<Arc<str>, MonoTime>,
+}
+
+impl Owner {
+    /// An owner with nothing but `__cluster_metadata`.
+    pub fn new(options: OwnerOptions) -> Owner {
+        let metadata_partition = TopicPartitionId::METADATA;
+        let groups = Groups::new(options.groups.clone());
+        Owner {
+            options,
+            metadata: MetadataImage::empty(),
+            partitions: HashMap::from([(
+                metadata_partition,
+                Partition::new(metadata_partition, LeaderEpoch(0)),
+            )]),
+            coordinator: Coordinator::new(COORDINATOR_PARTITIONS),
+            groups,
+            last_index: JournalIndex(0),
+            last_tick: Tick::ZERO,
+            restored_from_checkpoint: false,
+            producer_ids: 0..0,
+            deadlines: BTreeSet::new(),
+            deadline_of: HashMap::new(),
+        }
+    }
+
+    pub fn last_index(&self) -> JournalIndex {
+        self.last_index
+    }
+
+    pub fn last_tick(&self) -> Tick {
+        self.last_tick
+    }
+
+    pub fn metadata(&self) -> &MetadataImage {
+        &self.metadata
+    }
+
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    pub fn partition(&self, id: TopicPartitionId) -> Option<&Partition> {
+        self.partitions.get(&id)
+    }
+
+    /// Every partition's id, in order: one checkpoint block each.
+    pub fn partition_ids(&self) -> Vec<TopicPartitionId> {
+        let mut ids: Vec<_> = self.partitions.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// The floor for this run's ticks and indexes: what the journal has seen, also of records that
+    /// carried nothing for us.
+    pub fn raise_floor(&mut self, index: JournalIndex, tick: Tick) {
+        self.last_index = self.last_index.max(index);
+        self.last_tick = self.last_tick.max(tick);
+    }
+
+    /// When [`Command::Expire`] is next due.
+    pub fn next_deadline(&self) -> Option<MonoTime> {
+        let transaction = self.deadlines.first().map(|(at, _)| *at);
+        match (transaction, self.groups.next_deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// The next never-used producer id, with the record of a new block when the last one is spent.
+    fn peek_producer_id(&self) -> (ProducerId, Option<std::ops::Range<i64>>) {
+        if self.producer_ids.is_empty() {
+            let first = self.metadata.next_producer_id();
+            (
+                ProducerId(first),
+                Some(first..first + self.options.producer_id_block),
+            )
+        } else {
+            (ProducerId(self.producer_ids.start), None)
+        }
+    }
+
+    /// Checks what must hold of the whole state: I2, I6, I9 and the crates' own invariants. Slow;
+    /// for tests and the model.
+    pub fn check(&self) -> Result<(), String> {
+        for partition in self.partitions.values() {
+            partition.check()?;
+        }
+        for meta in self.coordinator.iter() {
+            tidemark_txn_coordinator::check(meta).map_err(|e| e.to_string())?;
+        }
+        self.groups.check()
+    }
+}

@@ -1,0 +1,142 @@
+//! The reply barrier: first publish, then release.
+//!
+//! Whatever the owner answers leaves only when everything applied at that moment is durable (I3).
+//! The owner puts each step here before its record goes to the writer; the writer's confirmation
+//! publishes the tick, wakes parked fetches and releases the replies, in that order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tidemark_owner::Reply;
+use tidemark_partition_log::PartitionLog;
+use tidemark_types::{JournalIndex, Tick};
+use tokio::sync::oneshot;
+
+use crate::published::Published;
+
+/// A reply and where it goes. A client that went away no longer listens: that is no error.
+pub struct Parked {
+    pub to: oneshot::Sender<Reply>,
+    pub reply: Reply,
+}
+
+/// One step of the owner that waits for its record, or for an earlier one, to be durable.
+struct Waiting {
+    index: JournalIndex,
+    touched: Vec<Arc<PartitionLog>>,
+    replies: Vec<Parked>,
+}
+
+struct Inner {
+    confirmed: JournalIndex,
+    failed: bool,
+    waiting: VecDeque<Waiting>,
+}
+
+pub struct Barrier {
+    inner: Mutex<Inner>,
+    /// Signalled at each confirmation, for threads that wait for one.
+    confirmations: Condvar,
+    published: Arc<Published>,
+}
+
+impl Barrier {
+    /// `confirmed`: the last record that is durable already.
+    pub fn new(confirmed: JournalIndex, published: Arc<Published>) -> Barrier {
+        Barrier {
+            inner: Mutex::new(Inner {
+                confirmed,
+                failed: false,
+                waiting: VecDeque::new(),
+            }),
+            confirmations: Condvar::new(),
+            published,
+        }
+    }
+
+    /// Parks the replies of a step until record `index`, the last one applied when the step was
+    /// decided, is durable. Released at once when it is.
+    ///
+    /// Called with the new record's index before the record is handed to the writer, so that its
+    /// confirmation cannot come first.
+    pub fn park(&self, index: JournalIndex, touched: Vec<Arc<PartitionLog>>, replies: Vec<Parked>) {
+        let mut inner = self.inner.lock();
+        if inner.failed {
+            // The senders are dropped: the connection answers a storage error.
+            return;
+        }
+        if index <= inner.confirmed {
+            debug_assert!(touched.is_empty(), "a confirmed record cannot still be parked");
+            drop(inner);
+            release(replies);
+            return;
+        }
+        inner.waiting.push_back(Waiting {
+            index,
+            touched,
+            replies,
+        });
+    }
+
+    /// Record `index` and all before it are durable: publish their tick, wake, release.
+    pub fn confirm(&self, index: JournalIndex, tick: Tick) {
+        let ready: Vec<Waiting> = {
+            let mut inner = self.inner.lock();
+            assert!(index >= inner.confirmed, "the confirmed index went back");
+            inner.confirmed = index;
+            // I3, I4: the tick is published before any reply of it leaves, and under the lock, so
+            // that a step parked in between sees both or neither.
+            self.published.publish(tick);
+            let done = inner
+                .waiting
+                .iter()
+                .position(|w| w.index > index)
+                .unwrap_or(inner.waiting.len());
+            inner.waiting.drain(..done).collect()
+        };
+        self.confirmations.notify_all();
+        for waiting in &ready {
+            waiting.touched.iter().for_each(|log| log.waiters().wake_all());
+        }
+        for waiting in ready {
+            release(waiting.replies);
+        }
+    }
+
+    /// The journal stopped: nothing parked will ever be durable, nothing of it may be answered as
+    /// done. Dropping the senders lets each connection answer with a storage error.
+    pub fn fail(&self) {
+        let mut inner = self.inner.lock();
+        inner.failed = true;
+        inner.waiting.clear();
+        self.confirmations.notify_all();
+    }
+
+    /// Waits until record `index` is durable; false if that takes longer, or never comes.
+    pub fn wait_confirmed(&self, index: JournalIndex, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut inner = self.inner.lock();
+        while inner.confirmed < index && !inner.failed {
+            if self.confirmations.wait_until(&mut inner, until).timed_out() {
+                break;
+            }
+        }
+        inner.confirmed >= index && !inner.failed
+    }
+
+    pub fn confirmed(&self) -> JournalIndex {
+        self.inner.lock().confirmed
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.inner.lock().failed
+    }
+}
+
+fn release(replies: Vec<Parked>) {
+    for parked in replies {
+        let _client_may_be_gone = parked.to.send(parked.reply);
+    }
+}

@@ -1,0 +1,207 @@
+//! One client connection: frames in, requests handled in order, responses out in the same order.
+//!
+//! Reading and answering are two halves of one task. The reading half decodes a request and starts
+//! it (a command reaches the owner's queue before the next frame is looked at), the answering half
+//! waits for each in turn and writes. So requests are pipelined, and one that waits (a Fetch, a
+//! JoinGroup, a sync) holds up only the answers behind it, as the protocol demands.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use tidemark_config::Endpoint;
+use tidemark_wire::api_versions::unsupported_version;
+use tidemark_wire::{ApiKey, FrameSplitter, Opened, Stage, WireError, encode_response, open_frame};
+
+use crate::front::Front;
+use crate::handlers::{self, Cx, Outcome, Pending};
+
+/// Where a connection comes from and what it reached.
+#[derive(Clone, Debug)]
+pub struct ConnectionInfo {
+    pub peer: SocketAddr,
+    /// The address the client dialled, as this side sees it.
+    pub local: SocketAddr,
+    pub listener: Arc<str>,
+    /// What clients of this listener are told, where that is configured.
+    pub advertised: Option<Endpoint>,
+}
+
+impl ConnectionInfo {
+    /// Host and port that this client is told to reach us at.
+    pub fn advertised(&self) -> (String, i32) {
+        match &self.advertised {
+            Some(endpoint) => (endpoint.host.clone(), i32::from(endpoint.port)),
+            None => (self.local.ip().to_canonical().to_string(), i32::from(self.local.port())),
+        }
+    }
+}
+
+/// Serves a connection until the client ends it, breaks the protocol, or the broker stops.
+pub async fn serve<S>(stream: S, info: ConnectionInfo, front: Arc<Front>)
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    let peer = info.peer;
+    let (reader, writer) = tokio::io::split(stream);
+    let (pending, answers) = mpsc::channel(front.settings.max_inflight_requests_per_connection);
+    let connection = Arc::new(info);
+    let mut stopping = front.stopping();
+    let ended = tokio::select! {
+        ended = async {
+            tokio::try_join!(
+                read_requests(reader, connection, front.clone(), pending),
+                write_answers(writer, answers),
+            )
+        } => ended.map(|_| ()),
+        _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
+    };
+    match ended {
+        Ok(()) | Err(End::Client) => {}
+        Err(End::Protocol(error)) => front.refused(peer, &error),
+        Err(End::Io(error)) => debug!("connection of {peer} ended: {error}"),
+    }
+}
+
+/// Why a connection ends.
+enum End {
+    /// The client closed it, or asked for something that is answered by closing.
+    Client,
+    Protocol(WireError),
+    Io(io::Error),
+}
+
+async fn read_requests(
+    mut reader: impl AsyncRead + Unpin,
+    connection: Arc<ConnectionInfo>,
+    front: Arc<Front>,
+    pending: mpsc::Sender<Pending>,
+) -> Result<(), End> {
+    let max_frame_bytes = usize::try_from(front.settings.socket_request_max_bytes).unwrap_or(0);
+    let mut frames = FrameSplitter::new(max_frame_bytes);
+    loop {
+        while let Some(frame) = frames.next_frame().map_err(End::Protocol)? {
+            let started = start_request(frame, &connection, &front).await?;
+            // A full channel stops reading: the client has as many requests in flight as it may.
+            pending.send(started).await.map_err(|_| End::Client)?;
+        }
+        let read = reader
+            .read_buf(frames.read_buffer())
+            .await
+            .map_err(End::Io)?;
+        if read == 0 {
+            return Err(End::Client);
+        }
+    }
+}
+
+async fn start_request(
+    frame: Bytes,
+    connection: &Arc<ConnectionInfo>,
+    front: &Arc<Front>,
+) -> Result<Pending, End> {
+    match open_frame(frame, Stage::Open).map_err(End::Protocol)? {
+        Opened::UnsupportedApiVersions { correlation_id } => {
+            let frame = encode_response(ApiKey::ApiVersions, 0, correlation_id, &unsupported_version())
+                .map_err(End::Protocol)?;
+            Ok(Pending::Ready(Outcome::Answer(vec![frame])))
+        }
+        Opened::Request { header, body } => {
+            front.api_counts.count(header.api_key, header.api_version);
+            if header.api_key == ApiKey::ApiVersions {
+                // Before anything else is ready: a client that waits for this falls back to the
+                // protocol of ten years ago.
+                return handlers::api_versions::handle(&header, body).map_err(End::Protocol);
+            }
+            let shared = front.ready().await.ok_or(End::Client)?;
+            let cx = Cx {
+                shared,
+                connection: connection.clone(),
+                header,
+            };
+            handlers::dispatch(cx, body).await.map_err(End::Protocol)
+        }
+    }
+}
+
+async fn write_answers(
+    mut writer: impl AsyncWrite + Unpin,
+    mut answers: mpsc::Receiver<Pending>,
+) -> Result<(), End> {
+    while let Some(pending) = answers.recv().await {
+        let outcome = match pending {
+            Pending::Ready(outcome) => outcome,
+            Pending::Later(future) => future.await,
+        };
+        match outcome {
+            Outcome::Answer(chunks) => write_chunks(&mut writer, chunks).await.map_err(End::Io)?,
+            Outcome::Nothing => {}
+            Outcome::Close => return Err(End::Client),
+        }
+    }
+    Err(End::Client)
+}
+
+async fn write_chunks(writer: &mut (impl AsyncWrite + Unpin), chunks: Vec<Bytes>) -> io::Result<()> {
+    if let [chunk] = chunks.as_slice() {
+        return writer.write_all(chunk).await;
+    }
+    let mut chunks = Chunks::new(chunks);
+    while bytes::Buf::has_remaining(&chunks) {
+        writer.write_all_buf(&mut chunks).await?;
+    }
+    Ok(())
+}
+
+/// Chunks as one buffer, so that they go out in vectored writes.
+struct Chunks {
+    chunks: std::collections::VecDeque<Bytes>,
+    remaining: usize,
+}
+
+impl Chunks {
+    fn new(chunks: Vec<Bytes>) -> Chunks {
+        Chunks {
+            remaining: chunks.iter().map(Bytes::len).sum(),
+            chunks: chunks.into_iter().filter(|c| !c.is_empty()).collect(),
+        }
+    }
+}
+
+impl bytes::Buf for Chunks {
+    fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.chunks.front().map_or(&[], |chunk| chunk)
+    }
+
+    fn chunks_vectored<'a>(&'a self, dst: &mut [io::IoSlice<'a>]) -> usize {
+        let mut filled = 0;
+        for (slot, chunk) in dst.iter_mut().zip(&self.chunks) {
+            *slot = io::IoSlice::new(chunk);
+            filled += 1;
+        }
+        filled
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.remaining, "advanced past the end of the chunks");
+        self.remaining -= count;
+        while count > 0 {
+            let front = self.chunks.front_mut().expect("bytes remain");
+            if count < front.len() {
+                bytes::Buf::advance(front, count);
+                return;
+            }
+            count -= front.len();
+            self.chunks.pop_front();
+        }
+    }
+}

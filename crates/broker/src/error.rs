@@ -1,0 +1,62 @@
+//! Why a broker does not start: what, where, the value seen, how to mend.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tidemark_journal::JournalError;
+use tidemark_partition_log::{CheckpointError, LogError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error(
+        "the data directory {} is in use by another process; stop that one, or give this broker \
+         another directory with --data-dir",
+        path.display()
+    )]
+    InUse { path: PathBuf },
+    #[error("{}: {what}; {mend}", path.display())]
+    Identity {
+        path: PathBuf,
+        what: String,
+        mend: String,
+    },
+    #[error(
+        "cannot listen on {address} (listener {listener}): {source}; free that port, or choose \
+         another with --listen HOST:PORT"
+    )]
+    Listen {
+        listener: String,
+        address: String,
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The journal or a checkpoint says what cannot follow from what was before it.
+    #[error(
+        "{0}; the data directory is damaged: restore it from a copy, or run \
+         `tidemark check --rebuild`, which makes what it can from the segments"
+    )]
+    Replay(String),
+    #[error("the broker's start was cut short: {0}")]
+    Stopped(String),
+}
+
+impl StartError {
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> StartError {
+        StartError::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What a connection meets first: it may come before the state is replayed.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dashmap::DashMap;
+use tidemark_config::Settings;
+use tidemark_types::MonoTime;
+use tidemark_wire::WireError;
+use tokio::sync::watch;
+use tracing::warn;
+
+use crate::api_counts::ApiCounts;
+use crate::clock::Clock;
+use crate::shared::Shared;
+
+/// One log line per offending address in this time.
+const REFUSAL_LOG_EVERY: Duration = Duration::from_secs(60);
+/// Addresses remembered for that.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// How far the start is.
+#[derive(Clone)]
+enum Phase {
+    Starting,
+    Ready(Arc<Shared>),
+    Failed,
+}
+
+/// Listeners accept as soon as the process runs; requests that need state wait here for it.
+pub struct Front {
+    pub settings: Arc<Settings>,
+    pub api_counts: ApiCounts,
+    clock: Arc<dyn Clock>,
+    phase: watch::Sender<Phase>,
+    stopping: watch::Sender<bool>,
+    refusals: DashMap<IpAddr, MonoTime>,
+}
+
+impl Front {
+    pub fn new(settings: Arc<Settings>, clock: Arc<dyn Clock>) -> Front {
+        Front {
+            settings,
+            api_counts: ApiCounts::default(),
+            clock,
+            phase: watch::Sender::new(Phase::Starting),
+            stopping: watch::Sender::new(false),
+            refusals: DashMap::new(),
+        }
+    }
+
+    pub fn set_ready(&self, shared: Arc<Shared>) {
+        self.phase.send_replace(Phase::Ready(shared));
+    }
+
+    pub fn set_failed(&self) {
+        self.phase.send_replace(Phase::Failed);
+    }
+
+    /// The broker's state, as soon as it is there; `None` if the start failed.
+    pub async fn ready(&self) -> Option<Arc<Shared>> {
+        if let Phase::Ready(shared) = &*self.phase.borrow() {
+            return Some(shared.clone());
+        }
+        let mut phase = self.phase.subscribe();
+        let settled = phase
+            .wait_for(|phase| !matches!(phase, Phase::Starting))
+            .await
+            .ok()?;
+        match &*settled {
+            Phase::Ready(shared) => Some(shared.clone()),
+            Phase::Starting | Phase::Failed => None,
+        }
+    }
+
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    pub fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
+    }
+
+    /// A client broke the protocol and its connection is closed.
+    pub fn refused(&self, peer: SocketAddr, error: &WireError) {
+        self.say_once(peer, &format!("connection of {peer} closed: {error}"));
+    }
+
+    /// A connection over the limits was closed at once.
+    pub fn over_limit(&self, peer: SocketAddr) {
+        self.say_once(
+            peer,
+            &format!(
+                "connection of {peer} closed at once: max.connections ({}) or \
+                 max.connections.per.ip ({}) is reached",
+                self.settings.max_connections, self.settings.max_connections_per_ip
+            ),
+        );
+    }
+
+    /// Says it once per address and minute, so that one offender cannot fill the log.
+    fn say_once(&self, peer: SocketAddr, what: &str) {
+        let now = self.clock.now();
+        if self.refusals.len() >= MAX_REMEMBERED {
+            self.refusals
+                .retain(|_, said| now.since(*said) < REFUSAL_LOG_EVERY);
+        }
+        let mut news = false;
+        self.refusals
+            .entry(peer.ip())
+            .and_modify(|said| {
+                news = now.since(*said) >= REFUSAL_LOG_EVERY;
+                if news {
+                    *said = now;
+                }
+            })
+            .or_insert_with(|| {
+                news = true;
+                now
+            });
+        if news {
+            warn!("{what}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! AddOffsetsToTxn (25), v0: a transaction will commit a group's offsets.
+
+use std::sync::Arc;
+
+use kafka_protocol::messages::{AddOffsetsToTxnRequest, AddOffsetsToTxnResponse};
+use tidemark_owner::{AddOffsets, Command, Reply};
+use tidemark_txn_coordinator::{TxnApi, map_for_version};
+use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
+
+use super::{Cx, Pending, wrong_reply};
+
+pub(crate) async fn handle(cx: Cx, request: AddOffsetsToTxnRequest) -> Pending {
+    let command = Command::AddOffsets(AddOffsets {
+        transactional_id: Arc::from(&**request.transactional_id),
+        producer_id: ProducerId(request.producer_id.0),
+        producer_epoch: ProducerEpoch(request.producer_epoch),
+        group_id: request.group_id.to_string(),
+    });
+    cx.call(command, |cx, reply| {
+        let error = match reply {
+            Some(Reply::AddOffsets(error)) => error,
+            Some(other) => wrong_reply(other),
+            None => ErrorCode::CoordinatorNotAvailable,
+        };
+        let error = map_for_version(TxnApi::AddOffsetsToTxn, cx.version(), error);
+        cx.answer(&AddOffsetsToTxnResponse::default().with_error_code(error.code()))
+    })
+    .await
+}

@@ -1,0 +1,58 @@
+//! ApiVersions (18), v0-v4: which APIs and versions are served (KIP-35, KIP-511), which features are
+//! in force (KIP-584).
+//!
+//! v3 brings the client's software name and version, checked as Kafka checks them. Answered without
+//! any state, so also while the broker replays its journal.
+
+use bytes::Bytes;
+use kafka_protocol::messages::RequestKind;
+use tidemark_types::ErrorCode;
+use tidemark_wire::api_versions::api_versions_response;
+use tidemark_wire::{RequestHeader, WireError, decode_body, encode_response};
+
+use super::{Outcome, Pending};
+
+pub(crate) fn handle(header: &RequestHeader, body: Bytes) -> Result<Pending, WireError> {
+    let RequestKind::ApiVersions(request) = decode_body(header, body)? else {
+        unreachable!("the header says ApiVersions");
+    };
+    let named = header.api_version < 3
+        || (is_software_name(&request.client_software_name)
+            && is_software_name(&request.client_software_version));
+    let error = match named {
+        true => ErrorCode::None,
+        false => ErrorCode::InvalidRequest,
+    };
+    let response = api_versions_response(header.api_version, error, &[], -1);
+    let frame = encode_response(
+        header.api_key,
+        header.api_version,
+        header.correlation_id,
+        &response,
+    )?;
+    Ok(Pending::Ready(Outcome::Answer(vec![frame])))
+}
+
+/// KIP-511: letters and digits, with dots and dashes inside.
+fn is_software_name(name: &str) -> bool {
+    let alphanumeric = |c: char| c.is_ascii_alphanumeric();
+    name.chars()
+        .all(|c| alphanumeric(c) || c == '.' || c == '-')
+        && name.starts_with(alphanumeric)
+        && name.ends_with(alphanumeric)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_software_name;
+
+    #[test]
+    fn software_names_are_checked_as_kafka_does() {
+        for good in ["librdkafka", "apache-kafka-java", "2.15.0", "a", "v1.0-rc.2"] {
+            assert!(is_software_name(good), "{good}");
+        }
+        for bad in ["", "-a", "a.", "a b", "a_b", "é"] {
+            assert!(!is_software_name(bad), "{bad}");
+        }
+    }
+}

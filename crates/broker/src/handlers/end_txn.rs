@@ -1,0 +1,39 @@
+//! EndTxn (26), v0-v1: commits or aborts a transaction.
+//!
+//! Answered when all its markers are durable and visible: whoever reads afterwards sees it, and the
+//! next transaction never meets CONCURRENT_TRANSACTIONS. v5 and later carry the next epoch.
+
+use std::sync::Arc;
+
+use kafka_protocol::messages::{EndTxnRequest, EndTxnResponse};
+use tidemark_owner::{Command, EndTxn, Reply};
+use tidemark_txn_coordinator::{Dialect, TxnApi, map_for_version};
+use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
+
+use super::{Cx, Pending, wrong_reply};
+
+pub(crate) async fn handle(cx: Cx, request: EndTxnRequest) -> Pending {
+    let command = Command::EndTxn(EndTxn {
+        transactional_id: Arc::from(&**request.transactional_id),
+        producer_id: ProducerId(request.producer_id.0),
+        producer_epoch: ProducerEpoch(request.producer_epoch),
+        committed: request.committed,
+        dialect: Dialect::of_end_txn(cx.version()),
+    });
+    cx.call(command, |cx, reply| {
+        let ended = match reply {
+            Some(Reply::EndTxn(ended)) => ended,
+            Some(other) => wrong_reply(other),
+            None => Err(ErrorCode::CoordinatorNotAvailable),
+        };
+        cx.answer(&match ended {
+            Ok((id, epoch)) if cx.version() >= 5 => EndTxnResponse::default()
+                .with_producer_id(id.0.into())
+                .with_producer_epoch(epoch.0),
+            Ok(_) => EndTxnResponse::default(),
+            Err(error) => EndTxnResponse::default()
+                .with_error_code(map_for_version(TxnApi::EndTxn, cx.version(), error).code()),
+        })
+    })
+    .await
+}

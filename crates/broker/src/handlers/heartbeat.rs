@@ -1,0 +1,28 @@
+//! Heartbeat (12), v0-v3: a member is alive.
+//!
+//! v1 throttling; v3 static members (KIP-345).
+
+use kafka_protocol::messages::{HeartbeatRequest, HeartbeatResponse};
+use tidemark_group_coordinator as group;
+use tidemark_owner::{Command, Reply};
+use tidemark_types::ErrorCode;
+
+use super::{Cx, Pending, wrong_reply};
+
+pub(crate) async fn handle(cx: Cx, request: HeartbeatRequest) -> Pending {
+    let command = Command::Heartbeat(group::HeartbeatRequest {
+        group_id: request.group_id.to_string(),
+        generation_id: request.generation_id,
+        member_id: request.member_id.to_string(),
+        group_instance_id: request.group_instance_id.map(|id| id.to_string()),
+    });
+    cx.call(command, |cx, reply| {
+        let error = match reply {
+            Some(Reply::Heartbeat(error)) => error,
+            Some(other) => wrong_reply(other),
+            None => ErrorCode::CoordinatorNotAvailable,
+        };
+        cx.answer(&HeartbeatResponse::default().with_error_code(error.code()))
+    })
+    .await
+}

@@ -1,0 +1,95 @@
+//! ListOffsets (2), v1-v7: offsets by timestamp, all as of one published tick.
+//!
+//! v2 isolation level; v4 leader epochs; v7 the highest timestamp (KIP-734). "Latest" of a
+//! read_committed reader is the last stable offset. A record at or after it is not found.
+
+use kafka_protocol::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
+};
+use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
+use kafka_protocol::messages::ListOffsetsRequest;
+use tidemark_types::{ErrorCode, TopicPartitionId};
+
+use super::fetch::{check_leader_epoch, storage_error};
+use super::{Cx, Pending};
+use crate::shared::View;
+
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
+const MAX_TIMESTAMP: i64 = -3;
+
+pub(crate) fn handle(cx: Cx, request: ListOffsetsRequest) -> Pending {
+    // By timestamp it reads segments.
+    let response = tokio::task::block_in_place(|| list(&cx, &request));
+    Pending::Ready(cx.answer(&response))
+}
+
+fn list(cx: &Cx, request: &ListOffsetsRequest) -> ListOffsetsResponse {
+    let view = cx.shared.read();
+    let topics = request
+        .topics
+        .iter()
+        .map(|topic| {
+            let id = view.image.topic(&topic.name).map(|t| t.id);
+            ListOffsetsTopicResponse::default()
+                .with_name(topic.name.clone())
+                .with_partitions(
+                    topic
+                        .partitions
+                        .iter()
+                        .map(|wanted| {
+                            let id = id.map(|id| TopicPartitionId::new(id, wanted.partition_index));
+                            let answer = ListOffsetsPartitionResponse::default()
+                                .with_partition_index(wanted.partition_index)
+                                .with_timestamp(-1)
+                                .with_offset(-1);
+                            match find(cx.version(), request.isolation_level, &view, id, wanted) {
+                                Err(error) => answer.with_error_code(error.code()),
+                                Ok((timestamp, offset, leader_epoch)) => {
+                                    let answer = answer.with_timestamp(timestamp).with_offset(offset);
+                                    match cx.version() {
+                                        4.. => answer.with_leader_epoch(leader_epoch),
+                                        _ => answer,
+                                    }
+                                }
+                            }
+                        })
+                        .collect(),
+                )
+        })
+        .collect();
+    ListOffsetsResponse::default().with_topics(topics)
+}
+
+/// (timestamp, offset, leader epoch); -1 for each that there is none of.
+fn find(
+    api_version: i16,
+    isolation_level: i8,
+    view: &View<'_>,
+    id: Option<TopicPartitionId>,
+    wanted: &ListOffsetsPartition,
+) -> Result<(i64, i64, i32), ErrorCode> {
+    let log = id
+        .and_then(|id| view.log(id))
+        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    let version = log.at(view.tick());
+    check_leader_epoch(wanted.current_leader_epoch, version.leader_epoch)?;
+    let upper = match isolation_level {
+        1 => version.last_stable_offset,
+        _ => version.log_end_offset,
+    };
+    let found = match wanted.timestamp {
+        LATEST => return Ok((-1, upper, version.leader_epoch.0)),
+        EARLIEST => {
+            let epoch = log.epoch_at(version.log_start_offset);
+            return Ok((-1, version.log_start_offset, epoch.map_or(-1, |e| e.0)));
+        }
+        MAX_TIMESTAMP if api_version >= 7 => log.max_timestamp(upper),
+        timestamp if timestamp >= 0 => log.offset_for_timestamp(timestamp, upper),
+        _ => return Err(ErrorCode::UnsupportedVersion),
+    };
+    Ok(match found.map_err(|e| storage_error(&e))? {
+        Some(found) => (found.timestamp, found.offset, found.leader_epoch.0),
+        None => (-1, -1, -1),
+    })
+}

@@ -1,0 +1,192 @@
+//! Metadata (3), v0-v13: brokers, topics, partitions; creates topics that clients ask for.
+//!
+//! v1 internal topics; v2 cluster id; v4 auto-creation by choice; v7 leader epochs; v8-v10 authorised
+//! operations; v9 flexible; v10 topic ids; v12 look-up by id; v13 a top-level error. Names are
+//! answered one by one: a bad one does not fail the others.
+
+use std::collections::BTreeMap;
+
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::{BrokerId, MetadataRequest, TopicName};
+use tidemark_metadata::{TopicImage, validate_topic_name};
+use tidemark_owner::{Command, CreateTopic, CreateTopics, Reply};
+use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicId};
+
+use super::{Cx, Pending, text, uuid, wrong_reply};
+use crate::shared::View;
+
+/// "Not asked for" of the authorised-operations fields.
+const NO_OPERATIONS: i32 = i32::MIN;
+
+pub(crate) async fn handle(cx: Cx, request: MetadataRequest) -> Pending {
+    let missing = missing_topics(&cx, &request);
+    let may_create = cx.shared.settings.auto_create_topics_enable
+        && (cx.version() < 4 || request.allow_auto_topic_creation);
+    if missing.is_empty() || !may_create {
+        return Pending::Ready(cx.answer(&respond(&cx, &request, &BTreeMap::new())));
+    }
+    let command = Command::CreateTopics(CreateTopics {
+        topics: missing
+            .iter()
+            .map(|name| CreateTopic {
+                name: name.clone(),
+                partitions: -1,
+                replication_factor: -1,
+                ..CreateTopic::default()
+            })
+            .collect(),
+        validate_only: false,
+        auto: true,
+    });
+    cx.call(command, move |cx, reply| {
+        let errors = match reply {
+            Some(Reply::CreateTopics(created)) => created
+                .into_iter()
+                // Another request made it first: it is there.
+                .filter(|t| t.error.is_err() && t.error != ErrorCode::TopicAlreadyExists)
+                .map(|t| (t.name, t.error))
+                .collect(),
+            Some(other) => wrong_reply(other),
+            None => missing
+                .into_iter()
+                .map(|name| (name, ErrorCode::LeaderNotAvailable))
+                .collect(),
+        };
+        // The reply came behind the barrier: the new topics are published.
+        cx.answer(&respond(cx, &request, &errors))
+    })
+    .await
+}
+
+/// Valid names that no topic has.
+fn missing_topics(cx: &Cx, request: &MetadataRequest) -> Vec<String> {
+    let image = cx.shared.read().image;
+    let mut missing: Vec<String> = request
+        .topics
+        .iter()
+        .flatten()
+        .filter_map(|topic| topic.name.as_ref())
+        .filter(|name| image.topic(name).is_none() && validate_topic_name(name).is_ok())
+        .map(|name| name.to_string())
+        .collect();
+    missing.sort_unstable();
+    missing.dedup();
+    missing
+}
+
+fn respond(
+    cx: &Cx,
+    request: &MetadataRequest,
+    errors: &BTreeMap<String, ErrorCode>,
+) -> MetadataResponse {
+    let view = cx.shared.read();
+    let version = cx.version();
+    let all = match &request.topics {
+        None => true,
+        // v0 has no null: an empty list means all.
+        Some(topics) => version == 0 && topics.is_empty(),
+    };
+    let topics = if all {
+        view.image
+            .topics()
+            .filter(|topic| &*topic.name != CLUSTER_METADATA)
+            .map(|topic| describe(cx, &view, topic))
+            .collect()
+    } else {
+        request
+            .topics
+            .iter()
+            .flatten()
+            .map(|wanted| match &wanted.name {
+                Some(name) => match view.image.topic(name) {
+                    Some(topic) => describe(cx, &view, topic),
+                    None => unknown(version, Some(name.clone()), TopicId::ZERO, no_such_name(name, errors)),
+                },
+                None => {
+                    let id = TopicId(*wanted.topic_id.as_bytes());
+                    match view.image.topic_by_id(id) {
+                        Some(topic) => describe(cx, &view, topic),
+                        None => unknown(version, None, id, ErrorCode::UnknownTopicId),
+                    }
+                }
+            })
+            .collect()
+    };
+    let (host, port) = cx.advertised();
+    let node = BrokerId(cx.shared.node_id().0);
+    let response = MetadataResponse::default()
+        .with_brokers(vec![
+            MetadataResponseBroker::default()
+                .with_node_id(node)
+                .with_host(text(&host))
+                .with_port(port),
+        ])
+        .with_controller_id(node)
+        .with_cluster_authorized_operations(NO_OPERATIONS)
+        .with_topics(topics);
+    match (version, view.image.cluster_id()) {
+        (2.., Some(id)) => response.with_cluster_id(Some(text(id))),
+        _ => response,
+    }
+}
+
+fn no_such_name(name: &str, errors: &BTreeMap<String, ErrorCode>) -> ErrorCode {
+    if validate_topic_name(name).is_err() {
+        return ErrorCode::InvalidTopicException;
+    }
+    errors
+        .get(name)
+        .copied()
+        .unwrap_or(ErrorCode::UnknownTopicOrPartition)
+}
+
+fn unknown(
+    version: i16,
+    name: Option<TopicName>,
+    id: TopicId,
+    error: ErrorCode,
+) -> MetadataResponseTopic {
+    // Before v12 the name is not nullable.
+    let name = match (version, name) {
+        (12.., name) => name,
+        (_, name) => Some(name.unwrap_or_default()),
+    };
+    MetadataResponseTopic::default()
+        .with_error_code(error.code())
+        .with_name(name)
+        .with_topic_id(match version {
+            10.. => uuid(id),
+            _ => uuid(TopicId::ZERO),
+        })
+        .with_topic_authorized_operations(NO_OPERATIONS)
+}
+
+fn describe(cx: &Cx, view: &View<'_>, topic: &TopicImage) -> MetadataResponseTopic {
+    let version = cx.version();
+    let node = BrokerId(cx.shared.node_id().0);
+    let epoch = topic.leader_epoch(view.image.journal_epoch());
+    let partitions = (0..topic.partitions)
+        .map(|index| {
+            let partition = MetadataResponsePartition::default()
+                .with_partition_index(index)
+                .with_leader_id(node)
+                .with_replica_nodes(vec![node])
+                .with_isr_nodes(vec![node]);
+            match version {
+                7.. => partition.with_leader_epoch(epoch.0),
+                _ => partition,
+            }
+        })
+        .collect();
+    let described = MetadataResponseTopic::default()
+        .with_name(Some(TopicName(text(&topic.name))))
+        .with_is_internal(topic.internal && version >= 1)
+        .with_topic_authorized_operations(NO_OPERATIONS)
+        .with_partitions(partitions);
+    match version {
+        10.. => described.with_topic_id(uuid(topic.id)),
+        _ => described,
+    }
+}

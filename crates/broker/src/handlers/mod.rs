@@ -1,0 +1,169 @@
+//! One API, one file. A handler decodes into plain data, routes, calls and answers; what it may
+//! answer and when is decided elsewhere (owner, barrier, published tick).
+
+mod add_offsets_to_txn;
+mod add_partitions_to_txn;
+pub(crate) mod api_versions;
+mod create_topics;
+mod delete_topics;
+mod describe_configs;
+mod describe_groups;
+mod end_txn;
+mod fetch;
+mod find_coordinator;
+mod heartbeat;
+mod init_producer_id;
+mod join_group;
+mod leave_group;
+mod list_groups;
+mod list_offsets;
+mod metadata;
+mod offset_commit;
+mod offset_fetch;
+mod produce;
+mod sync_group;
+mod txn_offset_commit;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kafka_protocol::messages::RequestKind;
+use kafka_protocol::protocol::{Encodable, StrBytes};
+use tidemark_owner::{Command, Reply, RequestContext};
+use tidemark_types::TopicId;
+use tidemark_wire::{ApiKey, RequestHeader, WireError, decode_body, encode_response};
+use tracing::error;
+
+use crate::connection::ConnectionInfo;
+use crate::shared::Shared;
+
+/// What is sent for a request.
+pub(crate) enum Outcome {
+    /// A whole response frame, in pieces.
+    Answer(Vec<Bytes>),
+    /// No response (acks=0).
+    Nothing,
+    /// Close the connection: the answer the protocol has for what it cannot answer.
+    Close,
+}
+
+/// A request that was started: its command, if it has one, is in the owner's queue.
+pub(crate) enum Pending {
+    Ready(Outcome),
+    Later(Pin<Box<dyn Future<Output = Outcome> + Send>>),
+}
+
+impl Pending {
+    pub(crate) fn later(future: impl Future<Output = Outcome> + Send + 'static) -> Pending {
+        Pending::Later(Box::pin(future))
+    }
+}
+
+/// A request and where it came from.
+pub(crate) struct Cx {
+    pub shared: Arc<Shared>,
+    pub connection: Arc<ConnectionInfo>,
+    pub header: RequestHeader,
+}
+
+impl Cx {
+    pub(crate) fn version(&self) -> i16 {
+        self.header.api_version
+    }
+
+    /// Encodes the response. A field that the version lacks is a bug of ours: it is said and the
+    /// connection closed, other connections go on.
+    pub(crate) fn answer<T: Encodable>(&self, body: &T) -> Outcome {
+        let header = &self.header;
+        match encode_response(header.api_key, header.api_version, header.correlation_id, body) {
+            Ok(frame) => Outcome::Answer(vec![frame]),
+            Err(e) => {
+                error!("{e}; connection of {} closed", self.connection.peer);
+                Outcome::Close
+            }
+        }
+    }
+
+    pub(crate) fn client_id(&self) -> &str {
+        self.header.client_id.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn client_host(&self) -> String {
+        format!("/{}", self.connection.peer.ip())
+    }
+
+    pub(crate) fn context(&self) -> RequestContext {
+        RequestContext {
+            principal: Arc::from("User:ANONYMOUS"),
+            client_id: Arc::from(self.client_id()),
+            client_host: Arc::from(self.client_host()),
+            listener: self.connection.listener.clone(),
+        }
+    }
+
+    /// Submits `command` and answers with what `respond` makes of the reply; without one (the
+    /// journal stopped) with what it makes of `None`.
+    pub(crate) async fn call(
+        self,
+        command: Command,
+        respond: impl FnOnce(&Cx, Option<Reply>) -> Outcome + Send + 'static,
+    ) -> Pending {
+        match self.shared.submit(command).await {
+            Err(_) => Pending::Ready(respond(&self, None)),
+            Ok(reply) => Pending::later(async move {
+                let reply = reply.await.ok();
+                respond(&self, reply)
+            }),
+        }
+    }
+
+    /// Host and port that this client is told to reach us at.
+    pub(crate) fn advertised(&self) -> (String, i32) {
+        self.connection.advertised()
+    }
+}
+
+/// A reply of another command's variant: the owner answers each command with its own.
+pub(crate) fn wrong_reply(reply: Reply) -> ! {
+    unreachable!("a command was answered with {reply:?}")
+}
+
+pub(crate) fn text(s: &str) -> StrBytes {
+    StrBytes::from_string(s.to_owned())
+}
+
+pub(crate) fn uuid(id: TopicId) -> uuid::Uuid {
+    uuid::Uuid::from_bytes(id.0)
+}
+
+/// Starts a request: returns when its command, if any, is in the owner's queue.
+pub(crate) async fn dispatch(cx: Cx, body: Bytes) -> Result<Pending, WireError> {
+    if cx.header.api_key == ApiKey::Produce {
+        return produce::handle(cx, &body).await;
+    }
+    Ok(match decode_body(&cx.header, body)? {
+        RequestKind::Fetch(r) => fetch::handle(cx, r),
+        RequestKind::ListOffsets(r) => list_offsets::handle(cx, r),
+        RequestKind::Metadata(r) => metadata::handle(cx, r).await,
+        RequestKind::OffsetCommit(r) => offset_commit::handle(cx, r).await,
+        RequestKind::OffsetFetch(r) => offset_fetch::handle(cx, r).await,
+        RequestKind::FindCoordinator(r) => find_coordinator::handle(&cx, &r),
+        RequestKind::JoinGroup(r) => join_group::handle(cx, r).await,
+        RequestKind::Heartbeat(r) => heartbeat::handle(cx, r).await,
+        RequestKind::LeaveGroup(r) => leave_group::handle(cx, r).await,
+        RequestKind::SyncGroup(r) => sync_group::handle(cx, r).await,
+        RequestKind::DescribeGroups(r) => describe_groups::handle(cx, r).await,
+        RequestKind::ListGroups(r) => list_groups::handle(cx, r).await,
+        RequestKind::CreateTopics(r) => create_topics::handle(cx, r).await,
+        RequestKind::DeleteTopics(r) => delete_topics::handle(cx, r).await,
+        RequestKind::InitProducerId(r) => init_producer_id::handle(cx, r).await,
+        RequestKind::AddPartitionsToTxn(r) => add_partitions_to_txn::handle(cx, r).await,
+        RequestKind::AddOffsetsToTxn(r) => add_offsets_to_txn::handle(cx, r).await,
+        RequestKind::EndTxn(r) => end_txn::handle(cx, r).await,
+        RequestKind::TxnOffsetCommit(r) => txn_offset_commit::handle(cx, r).await,
+        RequestKind::DescribeConfigs(r) => describe_configs::handle(&cx, &r),
+        other => unreachable!("the API table serves {other:?} and no handler does"),
+    })
+}

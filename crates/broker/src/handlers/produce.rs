@@ -1,0 +1,230 @@
+//! Produce (0), v3-v10: appends batches, each partition's for itself.
+//!
+//! v3 transactional id; v5 log start offset; v7 zstd; v8 record errors (KIP-467); v9 flexible;
+//! v10 leader hints (KIP-951, never needed on one broker). acks=1 and acks=all both wait until the
+//! batches are durable; acks=0 gets no answer, and an error closes the connection.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::produce_response::{
+    BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
+};
+use kafka_protocol::messages::TopicName;
+use tidemark_metadata::{MessageTimestampType, TopicImage};
+use tidemark_owner::{Command, Produce, ProduceBatch, Produced, Reply};
+use tidemark_record_batch::{ProduceRules, Refusal, TimestampType, validate_produce};
+use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicPartitionId};
+use tidemark_wire::{ProduceRequest, WireError, decode_produce_request};
+
+use super::{Cx, Outcome, Pending, text, wrong_reply};
+
+/// What is known of a partition's batch before the owner is asked.
+enum Checked {
+    /// Goes to the owner, as the n-th batch of the command.
+    Submitted(usize),
+    Refused(Refusal),
+}
+
+pub(crate) async fn handle(cx: Cx, body: &Bytes) -> Result<Pending, WireError> {
+    let request = decode_produce_request(cx.version(), body)?;
+    if !matches!(request.acks, -1..=1) {
+        let refusal = refusal(ErrorCode::InvalidRequiredAcks);
+        let checked = request
+            .topics
+            .iter()
+            .map(|t| t.partitions.iter().map(|_| Checked::Refused(refusal.clone())).collect())
+            .collect::<Vec<_>>();
+        return Ok(Pending::Ready(respond(&cx, &request, &checked, &[])));
+    }
+    // Room first: past this point nothing is refused for lack of it.
+    cx.shared.admission.admit().await;
+    let (checked, batches) = check(&cx, &request);
+    let command = Command::Produce(Produce {
+        version: cx.version(),
+        batches,
+    });
+    let acks = request.acks;
+    Ok(cx
+        .call(command, move |cx, reply| {
+            let produced = match reply {
+                Some(Reply::Produce(produced)) => produced,
+                Some(other) => wrong_reply(other),
+                // Stopped: whether the batches are in the journal is not known. Retriable.
+                None => checked
+                    .iter()
+                    .flatten()
+                    .filter(|c| matches!(c, Checked::Submitted(_)))
+                    .map(|_| Produced::refused(ErrorCode::KafkaStorageError))
+                    .collect(),
+            };
+            if acks == 0 {
+                let failed = checked.iter().flatten().any(|c| matches!(c, Checked::Refused(_)))
+                    || produced.iter().any(|p| p.error.is_err());
+                return match failed {
+                    true => Outcome::Close,
+                    false => Outcome::Nothing,
+                };
+            }
+            respond(cx, &request, &checked, &produced)
+        })
+        .await)
+}
+
+/// Checks every batch against its topic: all that needs no state of the owner.
+fn check(cx: &Cx, request: &ProduceRequest) -> (Vec<Vec<Checked>>, Vec<ProduceBatch>) {
+    let image = cx.shared.read().image;
+    let wall_ms = cx.shared.clock.wall_ms();
+    let mut batches: Vec<ProduceBatch> = Vec::new();
+    let mut record_bytes = 0;
+    let checked = request
+        .topics
+        .iter()
+        .map(|topic| {
+            let image = image.topic(&topic.name);
+            topic
+                .partitions
+                .iter()
+                .map(|partition| {
+                    let records = partition.records.as_ref();
+                    match check_batch(cx, request, image, partition.index, records, wall_ms) {
+                        Err(refusal) => Checked::Refused(refusal),
+                        Ok(batch) => {
+                            // A batch and its head in the record; a record never spans slots.
+                            record_bytes += batch.bytes.len() + 32;
+                            if record_bytes > cx.shared.max_record_bytes {
+                                return Checked::Refused(refusal(ErrorCode::MessageTooLarge));
+                            }
+                            batches.push(batch);
+                            Checked::Submitted(batches.len() - 1)
+                        }
+                    }
+                })
+                .collect()
+        })
+        .collect();
+    (checked, batches)
+}
+
+fn check_batch(
+    cx: &Cx,
+    request: &ProduceRequest,
+    topic: Option<&Arc<TopicImage>>,
+    partition: i32,
+    records: Option<&Bytes>,
+    wall_ms: i64,
+) -> Result<ProduceBatch, Refusal> {
+    let topic = topic
+        .filter(|topic| topic.has_partition(partition) && &*topic.name != CLUSTER_METADATA)
+        .ok_or_else(|| refusal(ErrorCode::UnknownTopicOrPartition))?;
+    if topic.internal {
+        return Err(refusal(ErrorCode::InvalidTopicException));
+    }
+    let config = topic.resolve(&cx.shared.settings.topic_defaults);
+    let timestamp_type = match config.message_timestamp_type {
+        MessageTimestampType::CreateTime => TimestampType::CreateTime,
+        MessageTimestampType::LogAppendTime => TimestampType::LogAppendTime,
+    };
+    let rules = ProduceRules {
+        max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(0),
+        produce_version: cx.version(),
+        timestamp_type,
+        message_timestamp_before_max_ms: config.message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms: config.message_timestamp_after_max_ms,
+        compacted: config.cleanup_policy.compact,
+        check_records: true,
+        wall_ms,
+        limits: Default::default(),
+    };
+    let records = records.map_or(&[][..], |records| records);
+    let valid = validate_produce(records, &rules)?;
+    if valid.header.attributes.is_transactional() && request.transactional_id.is_none() {
+        return Err(Refusal {
+            code: ErrorCode::InvalidRequest,
+            message: Some("a transactional batch came in a request without a transactional id".into()),
+            record_errors: Vec::new(),
+        });
+    }
+    Ok(ProduceBatch {
+        partition: TopicPartitionId::new(topic.id, partition),
+        topic: topic.name.clone(),
+        valid,
+        // One copy: the batch must be writable (its offset is patched) and must not keep a whole
+        // frame alive in the tail.
+        bytes: BytesMut::from(records),
+        timestamp_type,
+    })
+}
+
+fn refusal(code: ErrorCode) -> Refusal {
+    Refusal {
+        code,
+        message: None,
+        record_errors: Vec::new(),
+    }
+}
+
+fn respond(cx: &Cx, request: &ProduceRequest, checked: &[Vec<Checked>], produced: &[Produced]) -> Outcome {
+    let responses = request
+        .topics
+        .iter()
+        .zip(checked)
+        .map(|(topic, checked)| {
+            let partitions = topic.partitions.iter().zip(checked);
+            TopicProduceResponse::default()
+                .with_name(TopicName(topic.name.clone()))
+                .with_partition_responses(
+                    partitions
+                        .map(|(partition, checked)| {
+                            respond_partition(cx.version(), partition.index, checked, produced)
+                        })
+                        .collect(),
+                )
+        })
+        .collect();
+    cx.answer(&ProduceResponse::default().with_responses(responses))
+}
+
+fn respond_partition(
+    version: i16,
+    index: i32,
+    checked: &Checked,
+    produced: &[Produced],
+) -> PartitionProduceResponse {
+    let answer = PartitionProduceResponse::default()
+        .with_index(index)
+        .with_base_offset(-1)
+        .with_log_append_time_ms(-1);
+    match checked {
+        Checked::Submitted(n) => {
+            let produced = &produced[*n];
+            let answer = answer
+                .with_error_code(produced.error.code())
+                .with_base_offset(produced.base_offset)
+                .with_log_append_time_ms(produced.log_append_time_ms);
+            match version {
+                5.. => answer.with_log_start_offset(produced.log_start_offset),
+                _ => answer,
+            }
+        }
+        Checked::Refused(refusal) => {
+            let answer = answer.with_error_code(refusal.code.code());
+            if version < 8 {
+                return answer;
+            }
+            answer
+                .with_error_message(refusal.message.as_deref().map(text))
+                .with_record_errors(
+                    refusal
+                        .record_errors
+                        .iter()
+                        .map(|(index, message)| {
+                            BatchIndexAndErrorMessage::default()
+                                .with_batch_index(*index)
+                                .with_batch_index_error_message(Some(text(message)))
+                        })
+                        .collect(),
+                )
+        }
+    }
+}

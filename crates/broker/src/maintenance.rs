@@ -1,0 +1,331 @@
+//! The maintenance thread: write-behind, checkpoints, deleted partitions.
+//!
+//! It makes room: batches move from the tail to segments, and once a checkpoint says so the journal
+//! may reuse its slots. Requests never wait for it unless the tail or the journal is full.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tidemark_disk::Disk;
+use tidemark_journal::LocalJournal;
+use tidemark_partition_log::{
+    Block, BlockKind, CheckpointHeader, CheckpointWriter, FlushPolicy, LogError, LogStore,
+    PartitionLog, Retired, SegmentManifest, WriteBehind,
+};
+use tidemark_types::{JournalIndex, Tick, TopicPartitionId};
+use tracing::{debug, error, warn};
+
+use tidemark_journal::Journal;
+
+use crate::admission::Admission;
+use crate::barrier::Barrier;
+use crate::catalogue::Catalogue;
+use crate::owner_thread::{Captured, Message};
+use crate::published::Published;
+
+/// A partition's state as the owner encodes it, in a checkpoint.
+pub const OWNER_BLOCK: BlockKind = BlockKind(2);
+/// Version of [`OWNER_BLOCK`]'s payload, as the file says it; the payload has its own as well.
+pub const OWNER_BLOCK_FORMAT: u16 = 1;
+
+/// What a checkpoint of this version may hold.
+pub const KNOWN_BLOCKS: &[(BlockKind, u16)] = &[
+    (BlockKind::SEGMENTS, SegmentManifest::FORMAT_VERSION),
+    (OWNER_BLOCK, OWNER_BLOCK_FORMAT),
+];
+
+/// Batches older than this are written to their segment, however few they are.
+const MAX_TAIL_AGE: Duration = Duration::from_secs(5);
+/// How often the thread looks when nobody asks.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Partitions whose state the owner copies in one step.
+const CAPTURE_SLICE: usize = 64;
+/// A checkpoint that waits this long for the owner or the journal is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the thread is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// The tail or the journal is filling up.
+    MakeRoom,
+    /// More than half of the journal is in use.
+    Checkpoint,
+    /// Write everything, checkpoint, end.
+    Stop,
+}
+
+pub struct Maintenance {
+    pub disk: Arc<dyn Disk>,
+    pub checkpoint_dir: PathBuf,
+    pub directory_id: [u8; 16],
+    pub store: Arc<LogStore>,
+    pub write_behind: WriteBehind,
+    pub retired: Arc<Retired>,
+    pub catalogue: Arc<Catalogue>,
+    pub published: Arc<Published>,
+    pub barrier: Arc<Barrier>,
+    pub admission: Arc<Admission>,
+    pub journal: Arc<LocalJournal>,
+    pub owner: Sender<Message>,
+    pub tail_budget_bytes: u64,
+    pub checkpoint_interval: Duration,
+    /// Generation of the next checkpoint.
+    pub next_generation: u64,
+    /// The newest checkpoint, and the one before it.
+    pub newest: Option<CheckpointHeader>,
+    pub previous: Option<CheckpointHeader>,
+}
+
+impl Maintenance {
+    pub fn run(mut self, requests: &Receiver<Request>) {
+        let mut last_checkpoint = Instant::now();
+        let mut last_error = None;
+        loop {
+            let request = match requests.recv_timeout(LOOK_EVERY) {
+                Ok(request) => Some(request),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let stop = request == Some(Request::Stop);
+            if self.barrier.has_failed() {
+                // What is not confirmed must not be written, and nothing new is.
+                if stop {
+                    return;
+                }
+                continue;
+            }
+            self.drop_deleted();
+            let due = self.journal_is_filling()
+                || stop
+                || request == Some(Request::Checkpoint)
+                || last_checkpoint.elapsed() >= self.checkpoint_interval;
+            let done = self.write_behind(stop).and_then(|()| {
+                if due && self.has_news() {
+                    last_checkpoint = Instant::now();
+                    self.checkpoint_until_released(stop)?;
+                }
+                Ok(())
+            });
+            match done {
+                Ok(()) => last_error = None,
+                Err(e) => {
+                    let text = e.to_string();
+                    if last_error.as_ref() != Some(&text) {
+                        error!("{text}; data stays in the journal, this is tried again");
+                    }
+                    last_error = Some(text);
+                }
+            }
+            self.admission.room_made();
+            if stop {
+                return;
+            }
+        }
+    }
+
+    fn journal_is_filling(&self) -> bool {
+        let usage = self.journal.usage();
+        usage.slots_in_use * 2 > usage.max_slots
+    }
+
+    /// Something was written since the newest checkpoint.
+    fn has_news(&self) -> bool {
+        let confirmed = self.barrier.confirmed();
+        self.newest.is_none_or(|newest| {
+            newest.highest_tick < self.published.tick() || newest.replay_from <= confirmed
+        })
+    }
+
+    /// Moves what is worth it from the tail to segments: everything when told to, the large and the
+    /// old otherwise, and whatever it takes when the tail is half full.
+    fn write_behind(&self, all: bool) -> Result<(), LogError> {
+        if self.store.tail_bytes() == 0 {
+            return Ok(());
+        }
+        let confirmed = self.published.tick();
+        let age_ms = i64::try_from(MAX_TAIL_AGE.as_millis()).expect("seconds");
+        let policy = FlushPolicy {
+            older_than: Some(Tick::from_wall_ms(confirmed.alignment_ms() - age_ms)),
+            force: all || self.store.tail_bytes() * 2 >= self.tail_budget_bytes,
+            ..FlushPolicy::default()
+        };
+        for (_, log) in self.catalogue.logs() {
+            if log.tail_bytes() > 0 {
+                self.write_behind.flush(&log, confirmed, &policy)?;
+                self.admission.room_made();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the logs of deleted topics away, once their deletion is published.
+    fn drop_deleted(&self) {
+        let published = self.catalogue.image_at(self.published.tick());
+        let newest = self.catalogue.newest_image();
+        for (id, log) in self.catalogue.logs() {
+            if !published.contains(id) && !newest.contains(id) && id.topic != TopicPartitionId::METADATA.topic {
+                self.catalogue.remove_log(id);
+                log.close();
+                self.write_behind.forget(&log);
+                self.retired.retire(id);
+            }
+        }
+    }
+
+    /// A slot is reused only when the PREVIOUS checkpoint does not need it either, so it takes two
+    /// of them to release what the first one covers.
+    fn checkpoint_until_released(&mut self, stop: bool) -> Result<(), LogError> {
+        self.checkpoint()?;
+        let releases_more = match (&self.previous, &self.newest) {
+            (Some(previous), Some(newest)) => previous.replay_from < newest.replay_from,
+            (None, Some(_)) => true,
+            _ => false,
+        };
+        if !stop && releases_more && self.journal_is_filling() {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<(), LogError> {
+        let started = Instant::now();
+        let confirmed = self.published.tick();
+        let force = FlushPolicy {
+            force: true,
+            ..FlushPolicy::default()
+        };
+        for (_, log) in self.catalogue.logs() {
+            if log.tail_bytes() > 0 {
+                self.write_behind.flush(&log, confirmed, &force)?;
+            }
+        }
+        self.admission.room_made();
+        self.write_behind.sync_dirty()?;
+
+        let generation = self.next_generation;
+        self.retired.checkpoint_begun(generation);
+        let Some(captured) = self.capture() else {
+            warn!("checkpoint {generation} given up: the owner did not answer in time");
+            return Ok(());
+        };
+        let stamp = captured.iter().map(|c| c.stamp).max();
+        let Some(stamp) = stamp.filter(|&stamp| self.barrier.wait_confirmed(stamp, PATIENCE)) else {
+            warn!("checkpoint {generation} given up: the journal did not confirm in time");
+            return Ok(());
+        };
+        let replay_from = captured
+            .iter()
+            .map(|c| {
+                let needed = c.manifest.first_needed_index;
+                needed.map_or(c.stamp.next(), |needed| needed.min(c.stamp.next()))
+            })
+            .min()
+            .unwrap_or(JournalIndex(1));
+        let header = CheckpointHeader {
+            generation,
+            replay_from,
+            highest_tick: captured.iter().map(|c| c.tick).max().unwrap_or(Tick::ZERO),
+            cluster_id: self.directory_id,
+        };
+        let bytes = match self.write(header, &captured) {
+            Ok(bytes) => bytes,
+            Err(e) => {
+                error!("checkpoint {generation} not written: {e}; the previous one stands");
+                return Ok(());
+            }
+        };
+        debug!(
+            "checkpoint {generation}: {bytes} bytes, {} partitions up to record {stamp}, replay \
+             from record {replay_from}, in {} ms",
+            captured.len(),
+            started.elapsed().as_millis()
+        );
+        self.previous = self.newest.replace(header);
+        self.next_generation = generation + 1;
+        if let Some(previous) = self.previous {
+            self.retired
+                .checkpoint_completed(&self.store, generation, previous.generation)?;
+            self.journal
+                .release_below(previous.replay_from.min(header.replay_from));
+        }
+        Ok(())
+    }
+
+    /// Asks the owner for every partition's state, in slices, so that requests go on in between.
+    fn capture(&self) -> Option<Vec<Captured>> {
+        let mut ids: BTreeSet<TopicPartitionId> =
+            self.catalogue.logs().into_iter().map(|(id, _)| id).collect();
+        let mut captured = Vec::with_capacity(ids.len());
+        while !ids.is_empty() {
+            let mut slice = Vec::with_capacity(CAPTURE_SLICE);
+            while slice.len() < CAPTURE_SLICE {
+                let Some(id) = ids.pop_first() else { break };
+                slice.push(id);
+            }
+            let (to, blocks) = crossbeam_channel::bounded(1);
+            self.owner.send(Message::Capture { ids: slice, to }).ok()?;
+            captured.extend(blocks.recv_timeout(PATIENCE).ok()?);
+        }
+        Some(captured)
+    }
+
+    fn write(
+        &self,
+        header: CheckpointHeader,
+        captured: &[Captured],
+    ) -> Result<u64, tidemark_partition_log::CheckpointError> {
+        let previous = self.newest.map(|newest| newest.generation);
+        let mut writer = CheckpointWriter::begin(
+            self.disk.clone(),
+            &self.checkpoint_dir,
+            header,
+            previous,
+        )?;
+        for c in captured {
+            writer.block(&Block {
+                kind: BlockKind::SEGMENTS,
+                format_version: SegmentManifest::FORMAT_VERSION,
+                partition: c.id,
+                stamp: c.stamp,
+                payload: c.manifest.encode().into(),
+            })?;
+            writer.block(&Block {
+                kind: OWNER_BLOCK,
+                format_version: OWNER_BLOCK_FORMAT,
+                partition: c.id,
+                stamp: c.stamp,
+                payload: c.block.clone(),
+            })?;
+        }
+        writer.finish()
+    }
+}
+
+/// The partitions of a checkpoint and the base offsets of the segments it names.
+pub fn log_of(blocks: &[Block]) -> impl Iterator<Item = (TopicPartitionId, &Block)> {
+    blocks
+        .iter()
+        .filter(|block| block.kind == BlockKind::SEGMENTS)
+        .map(|block| (block.partition, block))
+}
+
+/// A log that replay fills, beyond the tail's budget, is written as it goes.
+pub fn relieve(
+    write_behind: &WriteBehind,
+    store: &LogStore,
+    log: &Arc<PartitionLog>,
+    tail_budget_bytes: u64,
+    tick: Tick,
+) -> Result<(), LogError> {
+    if store.tail_bytes() < tail_budget_bytes {
+        return Ok(());
+    }
+    let force = FlushPolicy {
+        force: true,
+        ..FlushPolicy::default()
+    };
+    write_behind.flush(log, tick, &force).map(|_| ())
+}

@@ -1,0 +1,293 @@
+//! The owner's thread: takes commands one by one, decides and applies them, hands records on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use tidemark_journal::{AppendRequest, Journal};
+use tidemark_owner::{Appended, Command, Event, Now, Observation, Owner, Reply, Step, Token};
+use tidemark_partition_log::{ControlMeta, PartitionLog, SegmentManifest, TailBatch, Version};
+use tidemark_types::{JournalIndex, MonoTime, Tick, TopicPartitionId};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tracing::{info, warn};
+
+use crate::barrier::{Barrier, Parked};
+use crate::catalogue::Catalogue;
+use crate::clock::{Clock, Entropy};
+use crate::published::Published;
+use tidemark_partition_log::LogStore;
+
+/// What the owner's queue carries.
+pub enum Message {
+    Command {
+        command: Command,
+        to: oneshot::Sender<Reply>,
+        /// A place in the queue, given back when the command is taken.
+        place: OwnedSemaphorePermit,
+    },
+    /// A clock that is turned by hand has moved: look at the deadlines.
+    Wake,
+    /// Take checkpoint blocks of these partitions, all as of one position.
+    Capture {
+        ids: Vec<TopicPartitionId>,
+        to: crossbeam_channel::Sender<Vec<Captured>>,
+    },
+    Stop,
+}
+
+/// A partition's state as of `stamp`, for a checkpoint.
+pub struct Captured {
+    pub id: TopicPartitionId,
+    /// Every effect of the journal up to here is in the block.
+    pub stamp: JournalIndex,
+    pub tick: Tick,
+    pub block: Bytes,
+    pub manifest: SegmentManifest,
+}
+
+/// The wall clock at start and the monotonic clock since: the floor of the ticks of a run.
+pub struct TickClock {
+    start_wall_ms: i64,
+    start: MonoTime,
+}
+
+impl TickClock {
+    pub fn new(clock: &dyn Clock) -> TickClock {
+        TickClock {
+            start_wall_ms: clock.wall_ms(),
+            start: clock.now(),
+        }
+    }
+
+    pub fn tick(&self, now: MonoTime) -> Tick {
+        let elapsed_ms = i64::try_from(now.since(self.start).as_millis()).unwrap_or(i64::MAX);
+        Tick::from_wall_ms(self.start_wall_ms.saturating_add(elapsed_ms))
+    }
+}
+
+pub struct OwnerThread {
+    pub owner: Owner,
+    pub journal: Arc<dyn Journal>,
+    pub barrier: Arc<Barrier>,
+    pub published: Arc<Published>,
+    pub catalogue: Arc<Catalogue>,
+    pub store: Arc<LogStore>,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+    pub ticks: TickClock,
+    pub segment_bytes: Box<dyn Fn(&tidemark_metadata::TopicImage) -> u64 + Send>,
+    /// Who waits for which token.
+    pub waiting: HashMap<Token, oneshot::Sender<Reply>>,
+    pub next_token: u64,
+}
+
+impl OwnerThread {
+    /// Runs until told to stop, or until nobody can send any more.
+    pub fn run(mut self, queue: &Receiver<Message>) {
+        loop {
+            let message = match self.owner.next_deadline() {
+                None => match queue.recv() {
+                    Ok(message) => message,
+                    Err(_) => return,
+                },
+                Some(deadline) if deadline <= self.clock.now() => {
+                    self.expire();
+                    continue;
+                }
+                Some(deadline) => match self.clock.block_for(deadline) {
+                    None => match queue.recv() {
+                        Ok(message) => message,
+                        Err(_) => return,
+                    },
+                    Some(timeout) => match queue.recv_timeout(timeout) {
+                        Ok(message) => message,
+                        Err(RecvTimeoutError::Timeout) => continue,
+                        Err(RecvTimeoutError::Disconnected) => return,
+                    },
+                },
+            };
+            match message {
+                Message::Command { command, to, place } => {
+                    drop(place);
+                    self.next_token += 1;
+                    let token = Token(self.next_token);
+                    self.waiting.insert(token, to);
+                    self.step(token, command);
+                }
+                Message::Wake => {}
+                Message::Capture { ids, to } => {
+                    let _checkpoint_was_given_up = to.send(self.capture(&ids));
+                }
+                Message::Stop => return,
+            }
+        }
+    }
+
+    fn expire(&mut self) {
+        self.step(Token(0), Command::Expire);
+    }
+
+    fn step(&mut self, token: Token, command: Command) {
+        let entropy = self.entropy.clone();
+        let mono = self.clock.now();
+        let mut now = Now {
+            mono,
+            wall_ms: self.clock.wall_ms(),
+            tick: self.ticks.tick(mono),
+            uuid: &mut || entropy.uuid(),
+        };
+        let step = self.owner.step(token, command, &mut now);
+        self.carry_out(step);
+    }
+
+    /// Tells logs and catalogue, parks the replies, hands the record to the writer, in that order:
+    /// when the record is durable everything that its publication shows is in place.
+    pub fn carry_out(&mut self, step: Step) {
+        let tick = step.record.as_ref().map(|record| record.tick);
+        let touched = self.observe(step.observations, tick, self.owner.last_index());
+        let replies: Vec<Parked> = step
+            .replies
+            .into_iter()
+            .filter_map(|(token, reply)| {
+                let to = self.waiting.remove(&token)?;
+                Some(Parked { to, reply })
+            })
+            .collect();
+        self.barrier
+            .park(self.owner.last_index(), touched, replies);
+        if let Some(record) = step.record {
+            self.journal.append(AppendRequest {
+                index: record.index,
+                tick: record.tick,
+                wall_ms: record.wall_ms,
+                pieces: record.encode(),
+            });
+        }
+        step.events.into_iter().for_each(log_event);
+    }
+
+    fn observe(
+        &self,
+        observations: Vec<Observation>,
+        tick: Option<Tick>,
+        index: JournalIndex,
+    ) -> Vec<Arc<PartitionLog>> {
+        let Some(tick) = tick else {
+            return Vec::new();
+        };
+        let oldest_needed = self.published.oldest_needed();
+        let mut touched = Vec::new();
+        let mut metadata_changed = false;
+        for observation in observations {
+            match observation {
+                Observation::Appended(appended) => {
+                    if let Some(log) = self.catalogue.log(appended.partition) {
+                        let (batch, aborted) = tail_batch(appended, tick, index);
+                        log.append(batch, aborted);
+                    }
+                }
+                Observation::Watermarks(w) => {
+                    if let Some(log) = self.catalogue.log(w.partition) {
+                        log.push_version(Version {
+                            tick,
+                            log_end_offset: w.log_end_offset,
+                            last_stable_offset: w.last_stable_offset,
+                            log_start_offset: w.log_start_offset,
+                            leader_epoch: w.leader_epoch,
+                        });
+                        log.prune_versions(oldest_needed);
+                        touched.push(log);
+                    }
+                }
+                Observation::TopicCreated(topic) => {
+                    for id in topic.partition_ids() {
+                        if self.catalogue.log(id).is_none() {
+                            let epoch = topic.leader_epoch(self.owner.metadata().journal_epoch());
+                            let log = PartitionLog::new(&self.store, id, epoch);
+                            log.set_segment_bytes((self.segment_bytes)(&topic));
+                            self.catalogue.insert_log(id, log);
+                        }
+                    }
+                }
+                // The logs stay until the deletion is published (readers until then see the
+                // topic); maintenance takes them away. Fetches parked on them are woken.
+                Observation::TopicDeleted(topic) => {
+                    touched.extend(topic.partition_ids().filter_map(|id| self.catalogue.log(id)));
+                }
+                Observation::MetadataChanged => metadata_changed = true,
+            }
+        }
+        if metadata_changed {
+            let image = Arc::new(self.owner.metadata().clone());
+            self.catalogue.push_image(tick, image, oldest_needed);
+        }
+        touched
+    }
+
+    fn capture(&self, ids: &[TopicPartitionId]) -> Vec<Captured> {
+        ids.iter()
+            .filter_map(|&id| {
+                let (stamp, block) = self.owner.encode_block(id)?;
+                let manifest = self.catalogue.log(id)?.segment_manifest();
+                Some(Captured {
+                    id,
+                    stamp,
+                    tick: self.owner.last_tick(),
+                    block,
+                    manifest,
+                })
+            })
+            .collect()
+    }
+}
+
+/// The tail's entry of an applied batch.
+pub fn tail_batch(
+    appended: Appended,
+    tick: Tick,
+    index: JournalIndex,
+) -> (TailBatch, Option<tidemark_abort_index::AbortedTxn>) {
+    let control = appended.control.map(|control| ControlMeta {
+        control_type: control.kind,
+        txn_first_offset: control.first_offset,
+    });
+    let batch = TailBatch::new(
+        &appended.header,
+        appended.batch,
+        tick,
+        index,
+        appended.last_stable_offset,
+        control,
+    );
+    (batch, appended.aborted)
+}
+
+fn log_event(event: Event) {
+    match event {
+        Event::ProducerFenced {
+            transactional_id,
+            producer_id,
+            old_epoch,
+            new_epoch,
+            by_client_id,
+            by_host,
+        } => info!(
+            "transactional.id {transactional_id:?}: open transaction of producer {producer_id} \
+             epoch {old_epoch} aborted, a new session of client {by_client_id:?} at {by_host} \
+             goes on at epoch {new_epoch}"
+        ),
+        Event::TransactionTimedOut {
+            transactional_id,
+            producer_id,
+            epoch,
+            timeout_ms,
+            client_id,
+            host,
+        } => warn!(
+            "transactional.id {transactional_id:?}: transaction of producer {producer_id} epoch \
+             {epoch} aborted after its {timeout_ms} ms timeout; its client {client_id:?} at {host} \
+             must call init_transactions to go on"
+        ),
+    }
+}

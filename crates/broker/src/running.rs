@@ -1,0 +1,46 @@
+//! A broker's threads, and their end.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::Sender;
+use tidemark_journal::LocalJournal;
+use tidemark_types::JournalIndex;
+use tracing::error;
+
+use crate::maintenance::Request;
+use crate::owner_thread::Message;
+use crate::shared::Shared;
+
+/// The state and the threads of a broker whose replay is done.
+pub(crate) struct Running {
+    pub shared: Arc<Shared>,
+    pub journal: Arc<LocalJournal>,
+    pub queue: Sender<Message>,
+    pub requests: Sender<Request>,
+    pub owner: Option<JoinHandle<()>>,
+    pub maintenance: Option<JoinHandle<()>>,
+    /// The last record that the start itself wrote: requests are served once it is durable.
+    pub first_served: JournalIndex,
+    pub cluster_id: String,
+    /// Held until everything else has ended.
+    pub _lock: Box<dyn Send + Sync>,
+}
+
+impl Running {
+    /// Ends in order: a last checkpoint, then the owner, then the journal with what is queued.
+    /// Blocks.
+    pub fn stop(mut self) {
+        let _maintenance_has_ended = self.requests.send(Request::Stop);
+        join("maintenance", self.maintenance.take());
+        let _owner_has_ended = self.queue.send(Message::Stop);
+        join("owner", self.owner.take());
+        self.journal.shutdown();
+    }
+}
+
+fn join(name: &str, thread: Option<JoinHandle<()>>) {
+    if thread.is_some_and(|thread| thread.join().is_err()) {
+        error!("the {name} thread had panicked");
+    }
+}

@@ -1,0 +1,96 @@
+//! What connections, handlers and background threads share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::Sender;
+use tidemark_config::Settings;
+use tidemark_metadata::MetadataImage;
+use tidemark_owner::{Command, Reply};
+use tidemark_partition_log::{PartitionLog, WaiterId};
+use tidemark_types::{NodeId, TopicPartitionId};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::admission::Admission;
+use crate::barrier::Barrier;
+use crate::catalogue::Catalogue;
+use crate::clock::Clock;
+use crate::owner_thread::Message;
+use crate::published::{Published, ReadTick};
+
+/// The journal stopped, or the broker is stopping: nothing more is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped;
+
+/// A running broker, from the inside.
+pub struct Shared {
+    pub settings: Arc<Settings>,
+    pub clock: Arc<dyn Clock>,
+    pub catalogue: Arc<Catalogue>,
+    pub published: Arc<Published>,
+    pub barrier: Arc<Barrier>,
+    pub admission: Arc<Admission>,
+    pub max_record_bytes: usize,
+    pub queue: Sender<Message>,
+    /// Places in the owner's queue.
+    pub places: Arc<Semaphore>,
+    pub next_waiter: AtomicU64,
+}
+
+impl Shared {
+    pub fn node_id(&self) -> NodeId {
+        NodeId(self.settings.node_id)
+    }
+
+    /// Queues a command for the owner. Commands of one caller are decided in the order of its
+    /// calls. The reply comes when everything it may tell of is durable.
+    pub async fn submit(&self, command: Command) -> Result<oneshot::Receiver<Reply>, Stopped> {
+        let place = self
+            .places
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|_| Stopped)?;
+        let (to, reply) = oneshot::channel();
+        self.queue
+            .send(Message::Command { command, to, place })
+            .map_err(|_| Stopped)?;
+        Ok(reply)
+    }
+
+    /// The published state: one tick for a whole request.
+    pub fn read(&self) -> View<'_> {
+        let tick = self.published.read();
+        let image = self.catalogue.image_at(tick.tick());
+        View {
+            shared: self,
+            tick,
+            image,
+        }
+    }
+
+    pub fn next_waiter_id(&self) -> WaiterId {
+        WaiterId(self.next_waiter.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Everything as of one published tick.
+pub struct View<'a> {
+    shared: &'a Shared,
+    tick: ReadTick,
+    pub image: Arc<MetadataImage>,
+}
+
+impl View<'_> {
+    pub fn tick(&self) -> tidemark_types::Tick {
+        self.tick.tick()
+    }
+
+    /// The log of a partition that exists at this tick.
+    pub fn log(&self, id: TopicPartitionId) -> Option<Arc<PartitionLog>> {
+        self.image
+            .contains(id)
+            .then(|| self.shared.catalogue.log(id))
+            .flatten()
+    }
+}

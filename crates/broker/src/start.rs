@@ -1,0 +1,504 @@
+//! Start: checkpoint, then the journal's tail, then serve.
+//!
+//! Everything is rebuilt by the same apply that made it (P12). Nothing is served before the end of
+//! the journal is reached, except ApiVersions, which needs no state.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tidemark_config::Settings;
+use tidemark_disk::{Disk, create_dir_all_durable};
+use tidemark_group_coordinator::GroupConfig;
+use tidemark_journal::{Admission as Space, Journal, JournalEvent, JournalOptions, recover};
+use tidemark_metadata::{TopicImage, TopicLimits};
+use tidemark_owner::{Now, Observation, Owner, OwnerOptions, Record, Step};
+use tidemark_partition_log::{
+    Checkpoint, CheckpointHeader, LogStore, PartitionLog, Retired, SegmentManifest, StoreSettings,
+    Version, WriteBehind, WriteBehindSettings, read_latest, read_previous, remove_unreferenced,
+};
+use tidemark_types::{JournalIndex, NodeId, Tick, TopicPartitionId};
+use tokio::sync::Semaphore;
+use tracing::{error, info, warn};
+
+use crate::admission::Admission;
+use crate::barrier::Barrier;
+use crate::catalogue::Catalogue;
+use crate::clock::{Clock, Entropy};
+use crate::error::StartError;
+use crate::front::Front;
+use crate::identity::{Identity, cluster_id_text};
+use crate::maintenance::{KNOWN_BLOCKS, Maintenance, OWNER_BLOCK, Request, log_of, relieve};
+use crate::owner_thread::{Message, OwnerThread, TickClock, tail_batch};
+use crate::published::Published;
+use crate::running::Running;
+use crate::shared::Shared;
+
+const LOCK: &str = "lock";
+const JOURNAL: &str = "journal";
+const CHECKPOINTS: &str = "checkpoints";
+
+/// Everything from outside that a broker stands on.
+#[derive(Clone)]
+pub struct Seams {
+    pub disk: Arc<dyn Disk>,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// Opens the data directory, replays it and starts the threads. Blocks; the front is told when
+/// requests may come in.
+pub(crate) fn start(
+    settings: &Arc<Settings>,
+    seams: &Seams,
+    front: &Arc<Front>,
+) -> Result<Running, StartError> {
+    let data_dir = settings.data_dir.clone();
+    let disk = seams.disk.clone();
+    create_dir_all_durable(&*disk, &data_dir)
+        .map_err(|e| StartError::io("create the data directory", &data_dir, e))?;
+    let lock = disk.lock(&data_dir.join(LOCK)).map_err(|e| match e.kind() {
+        std::io::ErrorKind::WouldBlock => StartError::InUse {
+            path: data_dir.clone(),
+        },
+        _ => StartError::io("lock", &data_dir.join(LOCK), e),
+    })?;
+    let identity = identify(settings, seams, &data_dir)?;
+    let store = LogStore::open(
+        disk.clone(),
+        &data_dir,
+        identity.directory_id,
+        &StoreSettings::default(),
+    )?;
+
+    let mut replay = Replay::new(settings, &store);
+    let checkpoints = data_dir.join(CHECKPOINTS);
+    let checkpoint = read_latest(&*disk, &checkpoints, identity.directory_id, KNOWN_BLOCKS)?;
+    if let Some(checkpoint) = &checkpoint {
+        replay.restore(checkpoint, &*disk, &checkpoints, identity.directory_id)?;
+    }
+    let from = checkpoint
+        .as_ref()
+        .map_or(JournalIndex(1), |c| c.header.replay_from);
+    let options = JournalOptions {
+        slot_bytes: settings.journal_slot_bytes,
+        budget_bytes: settings.journal_budget_bytes,
+        ..JournalOptions::new(data_dir.join(JOURNAL), identity.directory_id)
+    };
+    let recovery = recover(disk.clone(), options, from, &mut |record| {
+        let record = Record::decode(record.index, record.tick, record.wall_ms, &record.payload)
+            .map_err(|e| e.to_string())?;
+        replay.apply(&record)
+    })?;
+    let highest_tick = checkpoint
+        .as_ref()
+        .map_or(Tick::ZERO, |c| c.header.highest_tick)
+        .max(recovery.highest_tick);
+    replay
+        .owner
+        .raise_floor(JournalIndex(recovery.next_index.0 - 1), highest_tick);
+    if let Some(cut) = &recovery.cut {
+        warn!(
+            "{}: {} bytes of an interrupted write cut at position {}; nothing acknowledged was in \
+             them",
+            cut.file.display(),
+            cut.bytes,
+            cut.position
+        );
+    }
+    if recovery.records > 0 {
+        info!(
+            "replayed {} records ({} bytes) of the journal",
+            recovery.records, recovery.bytes_read
+        );
+    }
+    let epoch = i32::try_from(recovery.epoch).unwrap_or(i32::MAX);
+    let cut_bytes = recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
+
+    let Replay {
+        owner,
+        catalogue,
+        write_behind,
+        retired,
+        ..
+    } = replay;
+    let published = Published::new();
+    published.publish(owner.last_tick());
+    publish_replayed(&owner, &catalogue);
+    let barrier = Arc::new(Barrier::new(owner.last_index(), published.clone()));
+    let (requests, request_queue) = crossbeam_channel::bounded::<Request>(64);
+    let admission_slot: Arc<std::sync::OnceLock<Arc<Admission>>> = Arc::default();
+    let journal = Arc::new(recovery.start(Box::new({
+        let (barrier, requests, front) = (barrier.clone(), requests.clone(), front.clone());
+        let admission = admission_slot.clone();
+        move |event| match event {
+            JournalEvent::Confirmed { index, tick } => barrier.confirm(index, tick),
+            JournalEvent::Failed { message } => {
+                error!("{message}");
+                barrier.fail();
+                front.set_failed();
+            }
+            JournalEvent::NeedCheckpoint => {
+                let _a_full_queue_has_been_asked_already = requests.try_send(Request::Checkpoint);
+            }
+            JournalEvent::NoSpace { message } => warn!("{message}"),
+            JournalEvent::SpaceFreed => {
+                if let Some(admission) = admission.get() {
+                    admission.room_made();
+                }
+            }
+        }
+    })));
+    let admission = Arc::new(Admission::new(
+        store.tail_bytes_counter(),
+        settings.tail_bytes,
+        Box::new({
+            let journal = journal.clone();
+            move || journal.has_space(1 << 20, Space::Ordinary)
+        }),
+        Box::new({
+            let requests = requests.clone();
+            move || {
+                let _a_full_queue_has_been_asked_already = requests.try_send(Request::MakeRoom);
+            }
+        }),
+    ));
+    drop(admission_slot.set(admission.clone()));
+
+    let (queue, commands) = crossbeam_channel::unbounded::<Message>();
+    let mut thread = OwnerThread {
+        owner,
+        journal: journal.clone(),
+        barrier: barrier.clone(),
+        published: published.clone(),
+        catalogue: catalogue.clone(),
+        store: store.clone(),
+        clock: seams.clock.clone(),
+        entropy: seams.entropy.clone(),
+        ticks: TickClock::new(&*seams.clock),
+        segment_bytes: segment_bytes(settings),
+        waiting: HashMap::new(),
+        next_token: 0,
+    };
+    first_records(&mut thread, &identity, epoch, cut_bytes, seams);
+    let first_served = thread.owner.last_index();
+
+    let owner = spawn("owner", move || thread.run(&commands))?;
+    seams.clock.on_advance({
+        let queue = queue.clone();
+        Arc::new(move || drop(queue.send(Message::Wake)))
+    });
+    let previous = checkpoint.as_ref().and_then(|c| c.previous);
+    let maintenance = Maintenance {
+        disk,
+        checkpoint_dir: checkpoints,
+        directory_id: identity.directory_id,
+        store: store.clone(),
+        write_behind,
+        retired,
+        catalogue: catalogue.clone(),
+        published: published.clone(),
+        barrier: barrier.clone(),
+        admission: admission.clone(),
+        journal: journal.clone(),
+        owner: queue.clone(),
+        tail_budget_bytes: settings.tail_bytes,
+        checkpoint_interval: Duration::from_millis(settings.checkpoint_interval_ms),
+        next_generation: checkpoint.as_ref().map_or(1, |c| c.next_generation),
+        newest: checkpoint.as_ref().map(|c| c.header),
+        previous,
+    };
+    let maintenance = spawn("maintenance", move || maintenance.run(&request_queue))?;
+
+    let shared = Arc::new(Shared {
+        settings: settings.clone(),
+        clock: seams.clock.clone(),
+        catalogue,
+        published,
+        barrier: barrier.clone(),
+        admission,
+        max_record_bytes: usize::try_from(journal.max_record_bytes()).unwrap_or(usize::MAX),
+        queue: queue.clone(),
+        places: Arc::new(Semaphore::new(settings.queued_max_requests)),
+        next_waiter: AtomicU64::new(1),
+    });
+    Ok(Running {
+        shared,
+        journal,
+        queue,
+        requests,
+        owner: Some(owner),
+        maintenance: Some(maintenance),
+        first_served,
+        cluster_id: identity.cluster_id,
+        _lock: lock,
+    })
+}
+
+fn spawn(
+    name: &'static str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<std::thread::JoinHandle<()>, StartError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|e| StartError::Stopped(format!("no thread for the {name}: {e}")))
+}
+
+fn identify(
+    settings: &Settings,
+    seams: &Seams,
+    data_dir: &Path,
+) -> Result<Identity, StartError> {
+    let wanted = settings.cluster_id.as_deref();
+    if let Some(identity) = Identity::read(&*seams.disk, data_dir)? {
+        identity.check(data_dir, settings.node_id, wanted)?;
+        return Ok(identity);
+    }
+    for holds in [JOURNAL, CHECKPOINTS] {
+        let path = data_dir.join(holds);
+        let there = seams.disk.exists(&path);
+        if there.map_err(|e| StartError::io("look at", &path, e))? {
+            return Err(StartError::Identity {
+                path: data_dir.join("identity"),
+                what: format!("it is missing, and {} is there", path.display()),
+                mend: "restore it from a copy of the data directory, or choose an empty directory \
+                       with --data-dir"
+                    .to_owned(),
+            });
+        }
+    }
+    let random = seams.entropy.uuid();
+    let identity = Identity {
+        cluster_id: wanted.map_or_else(|| cluster_id_text(seams.entropy.uuid()), str::to_owned),
+        node_id: settings.node_id,
+        directory_id: seams.entropy.uuid(),
+        incarnation: u64::from_be_bytes(random[..8].try_into().expect("eight bytes")),
+    };
+    identity.write(&*seams.disk, data_dir)?;
+    Ok(identity)
+}
+
+/// The records that a start itself writes: a new directory's first one, or the rise of the
+/// journal's epoch.
+fn first_records(
+    thread: &mut OwnerThread,
+    identity: &Identity,
+    epoch: i32,
+    cut_bytes: u64,
+    seams: &Seams,
+) {
+    let mono = seams.clock.now();
+    let mut now = Now {
+        mono,
+        wall_ms: seams.clock.wall_ms(),
+        tick: thread.ticks.tick(mono),
+        uuid: &mut || seams.entropy.uuid(),
+    };
+    thread.owner.arm_after_replay(&now);
+    let mut steps: Vec<Step> = Vec::new();
+    if thread.owner.metadata().cluster_id().is_none() {
+        steps.push(thread.owner.bootstrap(
+            &identity.cluster_id,
+            NodeId(identity.node_id),
+            identity.incarnation,
+            &now,
+        ));
+        thread.carry_out(steps.pop().expect("just pushed"));
+    }
+    if epoch > thread.owner.metadata().journal_epoch() {
+        now.wall_ms = seams.clock.wall_ms();
+        let step = thread.owner.begin_journal_epoch(epoch, cut_bytes, &now);
+        thread.carry_out(step);
+        for (id, log) in thread.catalogue.logs() {
+            if let Some(partition) = thread.owner.partition(id) {
+                log.start_leader_epoch(partition.leader_epoch());
+                log.push_version(version(partition, thread.owner.last_tick()));
+            }
+        }
+    }
+}
+
+fn version(partition: &tidemark_owner::Partition, tick: Tick) -> Version {
+    let w = partition.watermarks();
+    Version {
+        tick,
+        log_end_offset: w.log_end_offset,
+        last_stable_offset: w.last_stable_offset,
+        log_start_offset: w.log_start_offset,
+        leader_epoch: w.leader_epoch,
+    }
+}
+
+/// Readers see the state that replay came to, as of its last tick.
+fn publish_replayed(owner: &Owner, catalogue: &Catalogue) {
+    let tick = owner.last_tick();
+    for (id, log) in catalogue.logs() {
+        if let Some(partition) = owner.partition(id) {
+            log.push_version(version(partition, tick));
+            log.prune_versions(tick);
+        }
+    }
+    catalogue.push_image(tick, Arc::new(owner.metadata().clone()), tick);
+}
+
+fn segment_bytes(settings: &Arc<Settings>) -> Box<dyn Fn(&TopicImage) -> u64 + Send> {
+    let settings = settings.clone();
+    Box::new(move |topic| {
+        let config = topic.resolve(&settings.topic_defaults);
+        u64::try_from(config.segment_bytes).unwrap_or(1 << 30)
+    })
+}
+
+fn owner_options(settings: &Settings) -> OwnerOptions {
+    OwnerOptions {
+        topics: TopicLimits {
+            default_partitions: settings.num_partitions,
+            default_replication_factor: settings.default_replication_factor,
+            max_partitions_per_topic: settings.max_partitions_per_topic,
+            max_partitions: settings.max_partitions,
+        },
+        transaction_max_timeout_ms: settings.transaction_max_timeout_ms,
+        producer_id_block: 1000,
+        groups: GroupConfig {
+            min_session_timeout_ms: settings.group_min_session_timeout_ms,
+            max_session_timeout_ms: settings.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms: settings.group_initial_rebalance_delay_ms,
+            max_size: usize::try_from(settings.group_max_size).unwrap_or(usize::MAX),
+            offset_metadata_max_bytes: usize::try_from(settings.offset_metadata_max_bytes)
+                .unwrap_or(0),
+            ..GroupConfig::default()
+        },
+    }
+}
+
+/// The state while it is rebuilt.
+struct Replay {
+    owner: Owner,
+    catalogue: Arc<Catalogue>,
+    store: Arc<LogStore>,
+    write_behind: WriteBehind,
+    retired: Arc<Retired>,
+    segment_bytes: Box<dyn Fn(&TopicImage) -> u64 + Send>,
+    tail_budget_bytes: u64,
+}
+
+impl Replay {
+    fn new(settings: &Arc<Settings>, store: &Arc<LogStore>) -> Replay {
+        let owner = Owner::new(owner_options(settings));
+        let catalogue = Catalogue::new(Tick::ZERO, Arc::new(owner.metadata().clone()));
+        let metadata = TopicPartitionId::METADATA;
+        catalogue.insert_log(
+            metadata,
+            PartitionLog::new(store, metadata, tidemark_types::LeaderEpoch(0)),
+        );
+        Replay {
+            owner,
+            catalogue: Arc::new(catalogue),
+            store: store.clone(),
+            write_behind: WriteBehind::new(store, WriteBehindSettings::default()),
+            retired: Arc::default(),
+            segment_bytes: segment_bytes(settings),
+            tail_budget_bytes: settings.tail_bytes,
+        }
+    }
+
+    /// Puts a checkpoint's blocks in place. Files that neither kept checkpoint names are removed.
+    fn restore(
+        &mut self,
+        checkpoint: &Checkpoint,
+        disk: &dyn Disk,
+        dir: &Path,
+        directory_id: [u8; 16],
+    ) -> Result<(), StartError> {
+        if let Some(what) = &checkpoint.fell_back {
+            warn!("{what}; the checkpoint before it is used");
+        }
+        let CheckpointHeader { generation, .. } = checkpoint.header;
+        let mut named: BTreeMap<TopicPartitionId, BTreeSet<i64>> = BTreeMap::new();
+        let older = read_previous(disk, dir, directory_id, KNOWN_BLOCKS, generation)?;
+        let all = checkpoint.blocks.iter().chain(older.iter().flat_map(|c| &c.blocks));
+        for block in all.filter(|b| b.kind == tidemark_partition_log::BlockKind::SEGMENTS) {
+            let manifest = manifest(&block.payload, block.partition)?;
+            named
+                .entry(block.partition)
+                .or_default()
+                .extend(manifest.segments.iter().map(|s| s.base_offset));
+        }
+        for file in remove_unreferenced(&self.store, &named)? {
+            info!("removed {file}: no checkpoint names it, its data is in the journal");
+        }
+        for block in checkpoint.blocks.iter().filter(|b| b.kind == OWNER_BLOCK) {
+            self.owner
+                .restore_block(block.partition, block.stamp, &block.payload)
+                .map_err(|e| StartError::Replay(e.to_string()))?;
+        }
+        for (id, block) in log_of(&checkpoint.blocks) {
+            let log = PartitionLog::recover(&self.store, id, manifest(&block.payload, id)?)?;
+            if let Some(topic) = self.owner.metadata().topic_by_id(id.topic) {
+                log.set_segment_bytes((self.segment_bytes)(topic));
+            }
+            self.catalogue.insert_log(id, log);
+        }
+        self.retired.checkpoint_begun(generation);
+        Ok(())
+    }
+
+    fn apply(&mut self, record: &Record) -> Result<(), String> {
+        let observations = self.owner.replay(record).map_err(|e| e.to_string())?;
+        for observation in observations {
+            match observation {
+                Observation::Appended(appended) => {
+                    let Some(log) = self.catalogue.log(appended.partition) else {
+                        continue;
+                    };
+                    let already_applied = appended.already_applied;
+                    let (batch, aborted) = tail_batch(appended, record.tick, record.index);
+                    if already_applied {
+                        log.restore(batch);
+                    } else {
+                        log.append(batch, aborted);
+                    }
+                    relieve(
+                        &self.write_behind,
+                        &self.store,
+                        &log,
+                        self.tail_budget_bytes,
+                        record.tick,
+                    )
+                    .map_err(|e| e.to_string())?;
+                }
+                Observation::TopicCreated(topic) => {
+                    for id in topic.partition_ids() {
+                        if self.catalogue.log(id).is_none() {
+                            let epoch = topic.leader_epoch(self.owner.metadata().journal_epoch());
+                            let log = PartitionLog::new(&self.store, id, epoch);
+                            log.set_segment_bytes((self.segment_bytes)(&topic));
+                            self.catalogue.insert_log(id, log);
+                        }
+                    }
+                }
+                Observation::TopicDeleted(topic) => {
+                    for id in topic.partition_ids() {
+                        if let Some(log) = self.catalogue.remove_log(id) {
+                            log.close();
+                            self.write_behind.forget(&log);
+                            self.retired.retire(id);
+                        }
+                    }
+                }
+                // Offsets are published once, at the end of replay.
+                Observation::Watermarks(_) | Observation::MetadataChanged => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn manifest(payload: &[u8], id: TopicPartitionId) -> Result<SegmentManifest, StartError> {
+    SegmentManifest::decode(payload).ok_or_else(|| {
+        StartError::Replay(format!("checkpoint: the segment list of {id} cannot be read"))
+    })
+}

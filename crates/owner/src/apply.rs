@@ -1,0 +1,276 @@
+//! Apply: the only way state changes, live and at replay.
+//!
+//! A record's batches are applied one by one. Everything that a batch means is read from its bytes,
+//! so that a replayed record does exactly what it did when it was decided. Apply reads no clock, no
+//! configuration and no file.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use tidemark_abort_index::AbortedTxn;
+use tidemark_group_coordinator::GroupRecord;
+use tidemark_metadata::{MetadataRecord, TopicImage};
+use tidemark_record_batch::{BatchHeader, ControlType, DecompressLimits, Record as BatchRecord};
+use tidemark_types::{
+    JournalIndex, LeaderEpoch, ProducerId, TopicId, TopicPartitionId,
+};
+
+use crate::Owner;
+use crate::partition::Partition;
+use crate::record::{Append, Record};
+
+/// What an appended control batch did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlInfo {
+    pub kind: ControlType,
+    /// First offset of its transaction in this partition; `None` if it wrote nothing here.
+    pub first_offset: Option<i64>,
+}
+
+/// A batch as it was applied, with what an index needs to know of it.
+#[derive(Clone, Debug)]
+pub struct Appended {
+    pub partition: TopicPartitionId,
+    pub batch: Bytes,
+    pub header: BatchHeader,
+    /// The LSO after this batch.
+    pub last_stable_offset: i64,
+    pub control: Option<ControlInfo>,
+    pub aborted: Option<AbortedTxn>,
+    /// At replay: the partition's checkpoint block holds this batch's effects already, only its
+    /// bytes are news.
+    pub already_applied: bool,
+}
+
+/// A partition's offsets after a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    pub partition: TopicPartitionId,
+    pub log_start_offset: i64,
+    pub log_end_offset: i64,
+    pub last_stable_offset: i64,
+    pub leader_epoch: LeaderEpoch,
+}
+
+/// What apply tells those who derive something from it: logs, caches, views.
+#[derive(Clone, Debug)]
+pub enum Observation {
+    Appended(Appended),
+    /// The offsets of a touched partition once the whole record is applied.
+    Watermarks(Watermarks),
+    TopicCreated(Arc<TopicImage>),
+    TopicDeleted(Arc<TopicImage>),
+    /// The metadata image changed in any way.
+    MetadataChanged,
+}
+
+/// A record that does not fit the state it is applied to: a damaged journal, never a client's doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApplyError(pub String);
+
+impl std::fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+/// Limits for reading batches that the owner wrote itself: uncompressed, at most a slot long.
+const OWN_BATCHES: DecompressLimits = DecompressLimits {
+    ratio: 1,
+    floor_bytes: 0,
+    max_bytes: 256 << 20,
+};
+
+impl Owner {
+    /// Applies a record of the journal at start.
+    pub fn replay(&mut self, record: &Record) -> Result<Vec<Observation>, ApplyError> {
+        let mut observations = Vec::new();
+        for append in &record.appends {
+            self.apply_append(record.index, record.wall_ms, append, &mut observations)?;
+        }
+        self.finish_record(record.index, record.tick, &mut observations);
+        Ok(observations)
+    }
+
+    /// Notes that a record is applied whole and reports each touched partition's offsets once.
+    pub(crate) fn finish_record(
+        &mut self,
+        index: JournalIndex,
+        tick: tidemark_types::Tick,
+        observations: &mut Vec<Observation>,
+    ) {
+        assert!(tick > self.last_tick, "tick {tick:?} of record {index} does not rise (I1)");
+        self.last_index = index;
+        self.last_tick = tick;
+        let mut touched: Vec<TopicPartitionId> = observations
+            .iter()
+            .filter_map(|o| match o {
+                Observation::Appended(a) => Some(a.partition),
+                _ => None,
+            })
+            .collect();
+        touched.sort_unstable();
+        touched.dedup();
+        for id in touched {
+            if let Some(partition) = self.partitions.get(&id) {
+                observations.push(Observation::Watermarks(partition.watermarks()));
+            }
+        }
+    }
+
+    pub(crate) fn apply_append(
+        &mut self,
+        index: JournalIndex,
+        wall_ms: i64,
+        append: &Append,
+        observations: &mut Vec<Observation>,
+    ) -> Result<(), ApplyError> {
+        let id = append.partition;
+        let header = BatchHeader::parse(&append.batch)
+            .map_err(|e| ApplyError(format!("record {index}: batch for {id}: {e}")))?;
+        let Some(partition) = self.partitions.get_mut(&id) else {
+            // A checkpoint takes its blocks one after the other: a topic deleted while it was taken
+            // may have records here and no block. Its deletion follows in the journal.
+            if self.restored_from_checkpoint {
+                return Ok(());
+            }
+            return Err(ApplyError(format!(
+                "record {index}: batch for {id}, which does not exist"
+            )));
+        };
+        if index <= partition.restored_at {
+            observations.push(Observation::Appended(Appended {
+                partition: id,
+                batch: append.batch.clone(),
+                header,
+                last_stable_offset: partition.last_stable_offset(),
+                control: None,
+                aborted: None,
+                already_applied: true,
+            }));
+            return Ok(());
+        }
+        let appended = partition.apply(index, wall_ms, &header, &append.batch)?;
+        let control = appended.control;
+        observations.push(Observation::Appended(appended));
+        match id.topic {
+            TopicId::CLUSTER_METADATA => self.apply_metadata(index, &append.batch, observations),
+            TopicId::TRANSACTION_STATE => self.apply_transactions(index, &append.batch),
+            TopicId::CONSUMER_OFFSETS => {
+                if let Some(control) = control {
+                    self.groups.apply_marker(
+                        id.partition,
+                        header.producer_id,
+                        control.kind == ControlType::Commit,
+                    );
+                    Ok(())
+                } else {
+                    let producer = header
+                        .attributes
+                        .is_transactional()
+                        .then_some(header.producer_id);
+                    self.apply_groups(index, id.partition, &header, &append.batch, producer)
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn apply_metadata(
+        &mut self,
+        index: JournalIndex,
+        batch: &Bytes,
+        observations: &mut Vec<Observation>,
+    ) -> Result<(), ApplyError> {
+        for record in own_records(index, batch)? {
+            let record = MetadataRecord::decode(
+                record.key.as_deref().unwrap_or_default(),
+                record.value.as_deref().unwrap_or_default(),
+            )
+            .map_err(|e| ApplyError(format!("record {index}: cluster metadata: {e}")))?;
+            let deleted = match &record {
+                MetadataRecord::TopicDeleted { id } => self.metadata.topic_by_id(*id).cloned(),
+                _ => None,
+            };
+            self.metadata.apply(&record);
+            match &record {
+                MetadataRecord::TopicCreated { id, .. }
+                | MetadataRecord::PartitionsAdded { id, .. } => {
+                    let topic = self
+                        .metadata
+                        .topic_by_id(*id)
+                        .cloned()
+                        .expect("the record just created it");
+                    let epoch = topic.leader_epoch(self.metadata.journal_epoch());
+                    for id in topic.partition_ids() {
+                        self.partitions
+                            .entry(id)
+                            .or_insert_with(|| Partition::new(id, epoch));
+                    }
+                    observations.push(Observation::TopicCreated(topic));
+                }
+                MetadataRecord::TopicDeleted { .. } => {
+                    if let Some(topic) = deleted {
+                        for id in topic.partition_ids() {
+                            self.partitions.remove(&id);
+                        }
+                        observations.push(Observation::TopicDeleted(topic));
+                    }
+                }
+                MetadataRecord::JournalEpoch { epoch, .. } => {
+                    for partition in self.partitions.values_mut() {
+                        if index > partition.restored_at {
+                            let base = self
+                                .metadata
+                                .topic_by_id(partition.id.topic)
+                                .map_or(LeaderEpoch(0), |topic| topic.leader_epoch_base);
+                            partition.apply_leader_epoch(LeaderEpoch(base.0 + epoch));
+                        }
+                    }
+                }
+                _ => {}
+            }
+            observations.push(Observation::MetadataChanged);
+        }
+        Ok(())
+    }
+
+    fn apply_transactions(&mut self, index: JournalIndex, batch: &Bytes) -> Result<(), ApplyError> {
+        for record in own_records(index, batch)? {
+            self.coordinator
+                .apply_record(
+                    record.key.as_deref().unwrap_or_default(),
+                    record.value.as_deref(),
+                )
+                .map_err(|e| ApplyError(format!("record {index}: transaction state: {e}")))?;
+        }
+        Ok(())
+    }
+
+    fn apply_groups(
+        &mut self,
+        index: JournalIndex,
+        partition: i32,
+        header: &BatchHeader,
+        batch: &Bytes,
+        producer: Option<ProducerId>,
+    ) -> Result<(), ApplyError> {
+        for record in own_records(index, batch)? {
+            let offset = header.base_offset + i64::from(record.offset_delta);
+            let record = GroupRecord::decode(
+                record.key.as_deref().unwrap_or_default(),
+                record.value.as_deref(),
+            )
+            .map_err(|e| ApplyError(format!("record {index}: consumer offsets: {e}")))?;
+            self.groups.apply(partition, &record, offset, producer);
+        }
+        Ok(())
+    }
+}
+
+fn own_records(index: JournalIndex, batch: &Bytes) -> Result<Vec<BatchRecord>, ApplyError> {
+    tidemark_record_batch::records(batch, &OWN_BATCHES)
+        .and_then(|records| records.collect::<Result<Vec<_>, _>>())
+        .map_err(|e| ApplyError(format!("record {index}: {e}")))
+}

@@ -1,0 +1,127 @@
+//! Commands, replies and the step between them: plain data.
+
+use std::sync::Arc;
+
+use tidemark_group_coordinator::{
+    DescribedGroup, FetchedOffset, HeartbeatRequest, JoinReply, JoinRequest, LeaveReply,
+    LeaveRequest, ListedGroup, OffsetCommitRequest, SyncReply, SyncRequest,
+};
+use tidemark_types::{ErrorCode, MonoTime, ProducerEpoch, ProducerId, Tick};
+
+use crate::apply::Observation;
+use crate::commands::{
+    AddOffsets, AddPartitions, CreateTopics, CreatedTopic, DeleteTopics, DeletedTopic, EndTxn,
+    InitProducerId, OffsetFetch, Produce, Produced, TxnOffsetCommit,
+};
+use crate::record::Record;
+
+/// Names a request that waits for its reply. Unique within a run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token(pub u64);
+
+/// The time of a step, and what else it takes from outside.
+pub struct Now<'a> {
+    /// For deadlines.
+    pub mono: MonoTime,
+    /// For stamps and for deadlines that outlive a restart.
+    pub wall_ms: i64,
+    /// The hybrid clock of this run: the floor for the step's tick.
+    pub tick: Tick,
+    /// Fresh random 16 bytes, for topic and member ids.
+    pub uuid: &'a mut dyn FnMut() -> [u8; 16],
+}
+
+/// Who asks, from where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestContext {
+    pub principal: Arc<str>,
+    pub client_id: Arc<str>,
+    /// As Kafka shows it: `/127.0.0.1`.
+    pub client_host: Arc<str>,
+    pub listener: Arc<str>,
+}
+
+/// A request that reads or changes the owner's state.
+#[derive(Clone, Debug)]
+pub enum Command {
+    Produce(Produce),
+    InitProducerId(InitProducerId),
+    AddPartitions(AddPartitions),
+    AddOffsets(AddOffsets),
+    TxnOffsetCommit(TxnOffsetCommit),
+    EndTxn(EndTxn),
+    CreateTopics(CreateTopics),
+    DeleteTopics(DeleteTopics),
+    Join(JoinRequest),
+    Sync(SyncRequest),
+    Heartbeat(HeartbeatRequest),
+    Leave(LeaveRequest),
+    OffsetCommit(OffsetCommitRequest),
+    OffsetFetch(OffsetFetch),
+    ListGroups,
+    DescribeGroups(Vec<String>),
+    /// A deadline is due: end what has timed out. Has no reply.
+    Expire,
+}
+
+/// The answer to a command, of the variant that bears its name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    Produce(Vec<Produced>),
+    InitProducerId(Result<(ProducerId, ProducerEpoch), ErrorCode>),
+    /// One code per (topic, partition) of the request, in its order.
+    AddPartitions(Vec<ErrorCode>),
+    AddOffsets(ErrorCode),
+    /// One code per offset of the request, in its order.
+    TxnOffsetCommit(Vec<ErrorCode>),
+    /// The producer id and epoch to go on with (version 5 carries them).
+    EndTxn(Result<(ProducerId, ProducerEpoch), ErrorCode>),
+    CreateTopics(Vec<CreatedTopic>),
+    DeleteTopics(Vec<DeletedTopic>),
+    Join(JoinReply),
+    Sync(SyncReply),
+    Heartbeat(ErrorCode),
+    Leave(LeaveReply),
+    /// One code per offset of the request, in its order.
+    OffsetCommit(Vec<ErrorCode>),
+    /// Per group of the request, in its order.
+    OffsetFetch(Vec<Vec<FetchedOffset>>),
+    ListGroups(Vec<ListedGroup>),
+    DescribeGroups(Vec<DescribedGroup>),
+}
+
+/// Something a person may want to read in the log, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A new session took over the id and ended what the old one had open.
+    ProducerFenced {
+        transactional_id: Arc<str>,
+        producer_id: ProducerId,
+        old_epoch: ProducerEpoch,
+        new_epoch: ProducerEpoch,
+        by_client_id: Arc<str>,
+        by_host: Arc<str>,
+    },
+    /// A transaction outlived its timeout and was aborted.
+    TransactionTimedOut {
+        transactional_id: Arc<str>,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        timeout_ms: i32,
+        client_id: Arc<str>,
+        host: Arc<str>,
+    },
+}
+
+/// What a command led to.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// For the journal; nothing of this step may be seen before it is durable.
+    pub record: Option<Record>,
+    /// What apply did, for logs and caches.
+    pub observations: Vec<Observation>,
+    /// Replies to release behind the barrier: this command's own, unless it is parked, and those
+    /// of parked ones that it ended.
+    pub replies: Vec<(Token, Reply)>,
+    pub events: Vec<Event>,
+}

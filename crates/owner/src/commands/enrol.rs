@@ -1,0 +1,113 @@
+//! AddPartitionsToTxn and AddOffsetsToTxn: a transaction names the partitions it will write.
+
+use std::sync::Arc;
+
+use tidemark_txn_coordinator::{self as txn, Partitions};
+use tidemark_types::{
+    CONSUMER_OFFSETS, COORDINATOR_PARTITIONS, ErrorCode, ProducerEpoch, ProducerId,
+    coordinator_partition,
+};
+
+use crate::Owner;
+use crate::command::{Now, Step};
+
+#[derive(Clone, Debug)]
+pub struct AddPartitions {
+    pub transactional_id: Arc<str>,
+    pub producer_id: ProducerId,
+    pub producer_epoch: ProducerEpoch,
+    pub partitions: Vec<(Arc<str>, i32)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct AddOffsets {
+    pub transactional_id: Arc<str>,
+    pub producer_id: ProducerId,
+    pub producer_epoch: ProducerEpoch,
+    pub group_id: String,
+}
+
+impl Owner {
+    pub(crate) fn add_partitions(
+        &mut self,
+        request: AddPartitions,
+        now: &Now<'_>,
+        step: &mut Step,
+    ) -> Vec<ErrorCode> {
+        // One bad partition fails the whole call: it gets its error, the others "not attempted".
+        let exists: Vec<bool> = request
+            .partitions
+            .iter()
+            .map(|(topic, partition)| self.metadata.partition(topic, *partition).is_some())
+            .collect();
+        if exists.contains(&false) {
+            return exists
+                .into_iter()
+                .map(|exists| match exists {
+                    true => ErrorCode::OperationNotAttempted,
+                    false => ErrorCode::UnknownTopicOrPartition,
+                })
+                .collect();
+        }
+        let partitions = request.partitions.iter().cloned().collect();
+        let error = self.enrol(
+            &request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            partitions,
+            now,
+            step,
+        );
+        vec![error; request.partitions.len()]
+    }
+
+    pub(crate) fn add_offsets(
+        &mut self,
+        request: AddOffsets,
+        now: &Now<'_>,
+        step: &mut Step,
+    ) -> ErrorCode {
+        if request.group_id.is_empty() {
+            return ErrorCode::InvalidGroupId;
+        }
+        let partition = coordinator_partition(&request.group_id, COORDINATOR_PARTITIONS);
+        self.enrol(
+            &request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            Partitions::from([(Arc::from(CONSUMER_OFFSETS), partition)]),
+            now,
+            step,
+        )
+    }
+
+    fn enrol(
+        &mut self,
+        transactional_id: &Arc<str>,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        partitions: Partitions,
+        now: &Now<'_>,
+        step: &mut Step,
+    ) -> ErrorCode {
+        if transactional_id.is_empty() {
+            return ErrorCode::InvalidRequest;
+        }
+        let decided = txn::decide_add_partitions(
+            self.coordinator.get(transactional_id),
+            producer_id,
+            producer_epoch,
+            &partitions,
+            now.wall_ms,
+        );
+        match decided {
+            Err(code) => code,
+            Ok(outcome) => {
+                let mut draft = self.begin(now);
+                self.write_outcome(&mut draft, transactional_id, &outcome, ProducerId::NONE, now);
+                self.finish(draft, step);
+                ErrorCode::None
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! One file per command: what is asked, how it is decided, what is answered.
+
+mod end_txn;
+mod enrol;
+mod expire;
+mod groups;
+mod init_producer_id;
+mod offsets;
+mod produce;
+mod topics;
+mod transactions;
+mod txn_offset_commit;
+
+pub use end_txn::EndTxn;
+pub use enrol::{AddOffsets, AddPartitions};
+pub use init_producer_id::InitProducerId;
+pub use offsets::{OffsetFetch, OffsetFetchGroup};
+pub use produce::{Produce, ProduceBatch, Produced};
+pub use topics::{CreateTopic, CreateTopics, CreatedTopic, DeleteTopic, DeleteTopics, DeletedTopic};
+pub use txn_offset_commit::TxnOffsetCommit;
+
+use tidemark_group_coordinator::{GroupReply, GroupReplyToken};
+
+use crate::Owner;
+use crate::command::{Command, Now, Reply, Step, Token};
+use crate::draft::Draft;
+
+impl Owner {
+    /// Decides `command` and applies what follows. The reply for `token` is in the step, or comes
+    /// with a later one (JoinGroup and SyncGroup wait for others).
+    pub fn step(&mut self, token: Token, command: Command, now: &mut Now<'_>) -> Step {
+        let mut step = Step::default();
+        let reply = match command {
+            Command::Produce(request) => Reply::Produce(self.produce(request, now, &mut step)),
+            Command::InitProducerId(request) => {
+                Reply::InitProducerId(self.init_producer_id(request, now, &mut step))
+            }
+            Command::AddPartitions(request) => {
+                Reply::AddPartitions(self.add_partitions(request, now, &mut step))
+            }
+            Command::AddOffsets(request) => {
+                Reply::AddOffsets(self.add_offsets(request, now, &mut step))
+            }
+            Command::TxnOffsetCommit(request) => {
+                Reply::TxnOffsetCommit(self.txn_offset_commit(request, now, &mut step))
+            }
+            Command::EndTxn(request) => Reply::EndTxn(self.end_txn(request, now, &mut step)),
+            Command::CreateTopics(request) => {
+                Reply::CreateTopics(self.create_topics(request, now, &mut step))
+            }
+            Command::DeleteTopics(request) => {
+                Reply::DeleteTopics(self.delete_topics(request, now, &mut step))
+            }
+            Command::OffsetCommit(request) => {
+                Reply::OffsetCommit(self.offset_commit(request, now, &mut step))
+            }
+            Command::OffsetFetch(request) => Reply::OffsetFetch(self.offset_fetch(&request)),
+            Command::ListGroups => Reply::ListGroups(self.groups.list()),
+            Command::DescribeGroups(ids) => {
+                Reply::DescribeGroups(ids.iter().map(|id| self.groups.describe(id)).collect())
+            }
+            Command::Join(request) => {
+                let effects = self.with_group_clock(now, |groups, clock| {
+                    groups.join(GroupReplyToken(token.0), request, clock)
+                });
+                self.carry_out(effects, now, &mut step);
+                return step;
+            }
+            Command::Sync(request) => {
+                let token = GroupReplyToken(token.0);
+                let effects = self.groups.sync(token, request, now.mono, now.wall_ms);
+                self.carry_out(effects, now, &mut step);
+                return step;
+            }
+            Command::Heartbeat(request) => {
+                let token = GroupReplyToken(token.0);
+                let effects = self.groups.heartbeat(token, request, now.mono, now.wall_ms);
+                self.carry_out(effects, now, &mut step);
+                return step;
+            }
+            Command::Leave(request) => {
+                let token = GroupReplyToken(token.0);
+                let effects = self.groups.leave(token, request, now.mono, now.wall_ms);
+                self.carry_out(effects, now, &mut step);
+                return step;
+            }
+            Command::Expire => {
+                self.expire(now, &mut step);
+                return step;
+            }
+        };
+        step.replies.push((token, reply));
+        step
+    }
+
+    /// Seals a draft into the step.
+    pub(crate) fn finish(&mut self, draft: Draft, step: &mut Step) {
+        let (record, observations) = self.seal(draft);
+        assert!(
+            record.is_none() || step.record.is_none(),
+            "a step writes at most one record"
+        );
+        if record.is_some() {
+            step.record = record;
+        }
+        step.observations.extend(observations);
+    }
+}
+
+fn group_reply(reply: GroupReply) -> Reply {
+    match reply {
+        GroupReply::Join(reply) => Reply::Join(reply),
+        GroupReply::Sync(reply) => Reply::Sync(reply),
+        GroupReply::Heartbeat(error) => Reply::Heartbeat(error),
+        GroupReply::Leave(reply) => Reply::Leave(reply),
+    }
+}

@@ -1,0 +1,222 @@
+//! CreateTopics, auto-creation and DeleteTopics, and what a new data directory begins with.
+
+use std::collections::BTreeMap;
+
+use bytes::BytesMut;
+use tidemark_metadata::{CreateTopicRequest, MetadataImage, MetadataRecord, Refusal};
+use tidemark_record_batch::BatchBuilder;
+use tidemark_types::{ErrorCode, NodeId, TopicId, TopicPartitionId};
+
+use crate::Owner;
+use crate::command::{Now, Step};
+
+/// One topic to create.
+#[derive(Clone, Debug, Default)]
+pub struct CreateTopic {
+    pub name: String,
+    /// -1: `num.partitions`.
+    pub partitions: i32,
+    /// -1: `default.replication.factor`.
+    pub replication_factor: i16,
+    pub assignments: Vec<(i32, Vec<i32>)>,
+    pub configs: Vec<(String, Option<String>)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct CreateTopics {
+    pub topics: Vec<CreateTopic>,
+    pub validate_only: bool,
+    /// Asked for by Metadata, not by CreateTopics: with the broker's defaults, never internal ones.
+    pub auto: bool,
+}
+
+/// What became of one topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreatedTopic {
+    pub name: String,
+    pub error: ErrorCode,
+    pub message: Option<String>,
+    /// Zero unless it was created.
+    pub id: TopicId,
+    pub partitions: i32,
+}
+
+/// One topic to delete, by name or by id.
+#[derive(Clone, Debug)]
+pub enum DeleteTopic {
+    Name(String),
+    Id(TopicId),
+}
+
+#[derive(Clone, Debug)]
+pub struct DeleteTopics {
+    pub topics: Vec<DeleteTopic>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeletedTopic {
+    pub name: Option<String>,
+    pub id: TopicId,
+    pub error: ErrorCode,
+    pub message: Option<String>,
+}
+
+impl Owner {
+    /// The first record of a new data directory: who it is, and the coordinators' topics.
+    pub fn bootstrap(&mut self, cluster_id: &str, node_id: NodeId, incarnation: u64, now: &Now<'_>) -> Step {
+        assert!(
+            self.metadata.cluster_id().is_none(),
+            "only an empty directory is bootstrapped"
+        );
+        let records = MetadataImage::bootstrap_records(cluster_id, node_id, incarnation);
+        let mut step = Step::default();
+        let mut draft = self.begin(now);
+        self.append_metadata(&mut draft, &records);
+        self.finish(draft, &mut step);
+        step
+    }
+
+    /// The journal's epoch rose at this start: every leader epoch follows it.
+    pub fn begin_journal_epoch(&mut self, epoch: i32, cut_bytes: u64, now: &Now<'_>) -> Step {
+        let mut step = Step::default();
+        let mut draft = self.begin(now);
+        let record = MetadataRecord::JournalEpoch {
+            epoch,
+            wall_ms: now.wall_ms,
+            cut_bytes,
+        };
+        self.append_metadata(&mut draft, &[record]);
+        self.finish(draft, &mut step);
+        step
+    }
+
+    pub(crate) fn create_topics(
+        &mut self,
+        request: CreateTopics,
+        now: &mut Now<'_>,
+        step: &mut Step,
+    ) -> Vec<CreatedTopic> {
+        let mut times_named: BTreeMap<String, usize> = BTreeMap::new();
+        for topic in &request.topics {
+            *times_named.entry(topic.name.clone()).or_default() += 1;
+        }
+        let mut draft = self.begin(now);
+        let created = request
+            .topics
+            .iter()
+            .map(|topic| {
+                let decided = if times_named[&topic.name] > 1 {
+                    Err((
+                        ErrorCode::InvalidRequest,
+                        "Create topics request has duplicate topic names.".to_owned(),
+                    ))
+                } else {
+                    self.decide_create(topic, request.auto, TopicId((now.uuid)()))
+                };
+                match decided {
+                    Err((error, message)) => CreatedTopic {
+                        name: topic.name.clone(),
+                        error,
+                        message: Some(message),
+                        id: TopicId::ZERO,
+                        partitions: -1,
+                    },
+                    Ok((id, partitions, record)) => {
+                        if !request.validate_only {
+                            self.append_metadata(&mut draft, &[record]);
+                        }
+                        CreatedTopic {
+                            name: topic.name.clone(),
+                            error: ErrorCode::None,
+                            message: None,
+                            id: if request.validate_only { TopicId::ZERO } else { id },
+                            partitions,
+                        }
+                    }
+                }
+            })
+            .collect();
+        self.finish(draft, step);
+        created
+    }
+
+    fn decide_create(
+        &self,
+        topic: &CreateTopic,
+        auto: bool,
+        fresh: TopicId,
+    ) -> Result<(TopicId, i32, MetadataRecord), Refusal> {
+        let limits = &self.options.topics;
+        let record = if auto {
+            self.metadata
+                .decide_auto_create_topic(&topic.name, limits, fresh)?
+        } else {
+            let request = CreateTopicRequest {
+                name: &topic.name,
+                partitions: topic.partitions,
+                replication_factor: topic.replication_factor,
+                assignments: &topic.assignments,
+                configs: &topic.configs,
+            };
+            self.metadata.decide_create_topic(&request, limits, fresh)?
+        };
+        match record {
+            MetadataRecord::TopicCreated { id, partitions, .. } => Ok((id, partitions, record)),
+            other => unreachable!("creating a topic decided on {other:?}"),
+        }
+    }
+
+    pub(crate) fn delete_topics(
+        &mut self,
+        request: DeleteTopics,
+        now: &Now<'_>,
+        step: &mut Step,
+    ) -> Vec<DeletedTopic> {
+        let mut draft = self.begin(now);
+        let deleted = request
+            .topics
+            .into_iter()
+            .map(|topic| {
+                let (decided, name, id) = match &topic {
+                    DeleteTopic::Name(name) => {
+                        let id = self.metadata.topic(name).map(|t| t.id);
+                        (self.metadata.decide_delete_topic(name), Some(name.clone()), id)
+                    }
+                    DeleteTopic::Id(id) => {
+                        let name = self.metadata.topic_by_id(*id).map(|t| t.name.to_string());
+                        (self.metadata.decide_delete_topic_by_id(*id), name, Some(*id))
+                    }
+                };
+                let (error, message) = match decided {
+                    Err((error, message)) => (error, Some(message)),
+                    Ok(record) => {
+                        let offsets = self
+                            .groups
+                            .records_for_deleted_topic(name.as_deref().unwrap_or_default());
+                        self.append_metadata(&mut draft, &[record]);
+                        for (partition, records) in offsets {
+                            let mut batch = BatchBuilder::new(draft.wall_ms);
+                            for record in &records {
+                                batch.push(Some(&record.encode_key()), record.encode_value().as_deref());
+                            }
+                            self.append(
+                                &mut draft,
+                                TopicPartitionId::consumer_offsets(partition),
+                                BytesMut::from(&batch.build()[..]),
+                            );
+                        }
+                        (ErrorCode::None, None)
+                    }
+                };
+                DeletedTopic {
+                    name,
+                    id: id.unwrap_or(TopicId::ZERO),
+                    error,
+                    message,
+                }
+            })
+            .collect();
+        self.finish(draft, step);
+        deleted
+    }
+}

@@ -1,0 +1,129 @@
+//! What the transactional commands share: storing a state, writing markers, arming deadlines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tidemark_record_batch::{ControlType, control_batch};
+use tidemark_txn_coordinator::{self as txn, MarkerSet, Outcome, TxnMeta, TxnState};
+use tidemark_types::{
+    COORDINATOR_PARTITIONS, CoordinatorEpoch, MonoTime, ProducerId, TopicPartitionId, coordinator_partition,
+};
+
+use crate::Owner;
+use crate::command::Now;
+use crate::draft::Draft;
+
+impl Owner {
+    /// Writes what a decision about a transactional id came to: the producer id it took, its
+    /// markers and its new state.
+    pub(crate) fn write_outcome(
+        &mut self,
+        draft: &mut Draft,
+        id: &Arc<str>,
+        outcome: &Outcome,
+        fresh: ProducerId,
+        now: &Now<'_>,
+    ) {
+        if outcome.used_fresh_producer_id {
+            let partition = coordinator_partition(id, COORDINATOR_PARTITIONS);
+            let taken = self.take_producer_id(draft, partition);
+            assert_eq!(taken, fresh, "the id decided on is the one recorded");
+        }
+        if let Some(markers) = &outcome.markers {
+            self.append_markers(draft, id, markers);
+        }
+        if let Some(next) = &outcome.next {
+            self.store_transaction(draft, next);
+            self.rearm(id, now);
+        }
+    }
+
+    /// Appends a transactional id's new state to its partition of `__transaction_state`.
+    fn store_transaction(&mut self, draft: &mut Draft, next: &TxnMeta) {
+        let (key, value) = (txn::encode_key(&next.transactional_id), txn::encode_value(next));
+        let partition = coordinator_partition(&next.transactional_id, COORDINATOR_PARTITIONS);
+        self.append_record(
+            draft,
+            TopicPartitionId::transaction_state(partition),
+            &key,
+            Some(&value),
+        );
+    }
+
+    /// Appends the end of a transaction to every partition it enrolled. A partition that is gone
+    /// counts as resolved.
+    fn append_markers(&mut self, draft: &mut Draft, transactional_id: &str, markers: &MarkerSet) {
+        let kind = if markers.commit {
+            ControlType::Commit
+        } else {
+            ControlType::Abort
+        };
+        let home = TopicPartitionId::transaction_state(coordinator_partition(
+            transactional_id,
+            COORDINATOR_PARTITIONS,
+        ));
+        let coordinator_epoch = CoordinatorEpoch(
+            self.partitions
+                .get(&home)
+                .expect("__transaction_state exists from the first start")
+                .leader_epoch()
+                .0,
+        );
+        for (topic, partition) in &markers.partitions {
+            let Some(id) = self.metadata.partition(topic, *partition) else {
+                continue;
+            };
+            let epoch = self.partitions[&id].leader_epoch();
+            let batch = control_batch(
+                0,
+                epoch,
+                markers.producer_id,
+                markers.epoch,
+                kind,
+                coordinator_epoch,
+                draft.wall_ms,
+            );
+            self.append(draft, id, BytesMut::from(batch));
+        }
+    }
+
+    /// Arms or drops the deadline of a transactional id after its state changed.
+    fn rearm(&mut self, transactional_id: &Arc<str>, now: &Now<'_>) {
+        if let Some(at) = self.deadline_of.remove(transactional_id) {
+            self.deadlines.remove(&(at, transactional_id.clone()));
+        }
+        let Some(meta) = self.coordinator.get(transactional_id) else {
+            return;
+        };
+        if meta.state != TxnState::Ongoing {
+            return;
+        }
+        let at = deadline(meta, now.mono, now.wall_ms);
+        self.deadlines.insert((at, transactional_id.clone()));
+        self.deadline_of.insert(transactional_id.clone(), at);
+    }
+
+    /// After replay: every ongoing transaction gets the time it had left by the wall clock, never
+    /// more than its whole timeout, and groups get fresh sessions.
+    pub fn arm_after_replay(&mut self, now: &Now<'_>) {
+        let ongoing: Vec<Arc<str>> = self
+            .coordinator
+            .iter()
+            .filter(|meta| meta.state == TxnState::Ongoing)
+            .map(|meta| meta.transactional_id.clone())
+            .collect();
+        for id in ongoing {
+            self.rearm(&id, now);
+        }
+        self.groups.restore_after_replay(now.mono, now.wall_ms);
+    }
+}
+
+fn deadline(meta: &TxnMeta, now: MonoTime, wall_ms: i64) -> MonoTime {
+    let timeout_ms = i64::from(meta.timeout_ms);
+    let left_ms = txn::deadline_wall_ms(meta)
+        .map_or(timeout_ms, |at| at.saturating_sub(wall_ms))
+        .clamp(0, timeout_ms);
+    now + Duration::from_millis(left_ms as u64)
+}

@@ -1,0 +1,144 @@
+//! One partition's state: a value that changes only by apply.
+
+use bytes::Bytes;
+use tidemark_producer_state::PartitionProducers;
+use tidemark_record_batch::{BatchHeader, parse_control};
+use tidemark_types::{JournalIndex, LeaderEpoch, TopicPartitionId};
+
+use crate::apply::{Appended, ApplyError, ControlInfo, Watermarks};
+
+/// Log ends, producers and epochs of a partition. Its bytes are elsewhere: in the journal, the tail
+/// and the segments.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Partition {
+    pub id: TopicPartitionId,
+    pub log_start_offset: i64,
+    pub log_end_offset: i64,
+    /// (leader epoch, first offset it may write), rising in both.
+    pub epochs: Vec<(LeaderEpoch, i64)>,
+    pub producers: PartitionProducers,
+    /// The stamp of the checkpoint block this state came from, 0 if none: replay skips the effects
+    /// of what is at or below it.
+    pub restored_at: JournalIndex,
+}
+
+impl Partition {
+    pub fn new(id: TopicPartitionId, epoch: LeaderEpoch  ) -> Partition {
+        Partition {
+            id,
+            log_start_offset: 0,
+            log_end_offset: 0,
+            epochs: vec![(epoch, 0)],
+            producers: PartitionProducers::new(),
+            restored_at: JournalIndex(0),
+        }
+    }
+
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        self.epochs.last().expect("a partition has an epoch from its first day").0
+    }
+
+    /// LSO once everything applied is durable (the high watermark is the log end then).
+    pub fn last_stable_offset(&self) -> i64 {
+        self.producers
+            .lso(self.log_end_offset, self.log_start_offset)
+    }
+
+    /// What must hold of one partition: ends in order, epochs rising, the crate's own rules.
+    pub fn check(&self) -> Result<(), String> {
+        self.producers.check();
+        let lso = self.last_stable_offset();
+        if !(self.log_start_offset <= lso && lso <= self.log_end_offset) {
+            return Err(format!(
+                "{}: log start {}, last stable {lso}, log end {} are out of order (I6)",
+                self.id, self.log_start_offset, self.log_end_offset
+            ));
+        }
+        let rising = self.epochs.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1);
+        match rising {
+            true => Ok(()),
+            false => Err(format!("{}: leader epochs {:?} (I5)", self.id, self.epochs)),
+        }
+    }
+
+    pub fn watermarks(&self) -> Watermarks {
+        Watermarks {
+            partition: self.id,
+            log_start_offset: self.log_start_offset,
+            log_end_offset: self.log_end_offset,
+            last_stable_offset: self.last_stable_offset(),
+            leader_epoch: self.leader_epoch(),
+        }
+    }
+
+    /// The journal's epoch rose, and with it the leader epoch, from the current end on.
+    pub fn apply_leader_epoch(&mut self, epoch: LeaderEpoch) {
+        assert!(
+            epoch > self.leader_epoch(),
+            "leader epoch of {} would go from {} to {epoch} (I5)",
+            self.id,
+            self.leader_epoch()
+        );
+        // An epoch that wrote nothing gives its place to the next.
+        while self.epochs.last().is_some_and(|&(_, start)| start >= self.log_end_offset) {
+            self.epochs.pop();
+        }
+        self.epochs.push((epoch, self.log_end_offset));
+    }
+
+    /// Applies one batch whose base offset is final. `index` is the record that holds it.
+    pub fn apply(
+        &mut self,
+        index: JournalIndex,
+        wall_ms: i64,
+        header: &BatchHeader,
+        batch: &Bytes,
+    ) -> Result<Appended, ApplyError> {
+        // I2: append and producer state are one step, and offsets only grow.
+        if header.base_offset != self.log_end_offset {
+            return Err(ApplyError(format!(
+                "record {index}: batch for {} begins at offset {}, its log ends at {}",
+                self.id, header.base_offset, self.log_end_offset
+            )));
+        }
+        let lso_before = self.last_stable_offset();
+        self.log_end_offset = header.last_offset() + 1;
+        let mut aborted = None;
+        let mut control = None;
+        if header.attributes.is_control() {
+            let marker = parse_control(batch)
+                .map_err(|e| ApplyError(format!("record {index}: marker for {}: {e}", self.id)))?;
+            if let Some((kind, coordinator_epoch)) = marker {
+                let completed = self.producers.apply_marker(
+                    header,
+                    kind,
+                    coordinator_epoch,
+                    header.base_offset,
+                    wall_ms,
+                );
+                control = Some(ControlInfo {
+                    kind,
+                    first_offset: completed.map(|txn| txn.first_offset),
+                });
+                aborted = completed.and_then(|txn| txn.aborted_txn());
+            }
+        } else {
+            self.producers.apply_append(header, wall_ms);
+        }
+        let last_stable_offset = self.last_stable_offset();
+        assert!(
+            last_stable_offset >= lso_before,
+            "LSO of {} went back from {lso_before} to {last_stable_offset} (I6)",
+            self.id
+        );
+        Ok(Appended {
+            partition: self.id,
+            batch: batch.clone(),
+            header: *header,
+            last_stable_offset,
+            control,
+            aborted,
+            already_applied: false,
+        })
+    }
+}
