@@ -1,1 +1,65 @@
-fn main() {}
+//! The tidemark command.
+
+mod args;
+mod banner;
+mod explain;
+mod logging;
+mod seam;
+mod serve;
+
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+use tidemark_config::{ConfigError, Loaded, load};
+
+use crate::args::{Action, Sources};
+
+fn main() -> ExitCode {
+    let matches = args::command().get_matches();
+    match args::action(&matches) {
+        Action::Docs => print(&tidemark_config::toml_document()),
+        Action::Explain { inputs, json } => match loaded(inputs) {
+            Ok(loaded) if json => print(&explain::explain_json(&loaded)),
+            Ok(loaded) => print(&explain::explain(&loaded)),
+            Err(error) => refuse(error),
+        },
+        Action::Serve { inputs, json } => match loaded(inputs) {
+            Ok(loaded) => serve(loaded, json),
+            Err(error) => refuse(error),
+        },
+    }
+}
+
+fn loaded(sources: Sources) -> Result<Loaded, ConfigError> {
+    load(&sources.read()?)
+}
+
+fn serve(loaded: Loaded, json: bool) -> ExitCode {
+    if let Err(problem) = logging::init(&loaded.settings) {
+        return refuse(problem);
+    }
+    for note in &loaded.notes {
+        say(&format!("note: {note}"));
+    }
+    match serve::serve(loaded, json) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refuse(error),
+    }
+}
+
+/// Prints to standard output. A reader that went away (`| head`) is no failure.
+fn print(text: &str) -> ExitCode {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn refuse(error: impl Display) -> ExitCode {
+    say(&error.to_string());
+    ExitCode::FAILURE
+}
+
+/// Prints a line to standard error, which may be closed.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

@@ -1,0 +1,195 @@
+//! What a start tells: where clients connect and what they are told, where the data is and how
+//! durable, who may connect, and what to try next.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tidemark_config::{Endpoint, Listener, Settings};
+
+/// What is known only once the broker has started.
+#[derive(Clone, Debug)]
+pub(crate) struct StartedInfo {
+    pub(crate) cluster_id: String,
+    /// Each listener's name and the address it is bound to, in the order of the settings.
+    pub(crate) addresses: Vec<(String, SocketAddr)>,
+    /// The data directory from the root.
+    pub(crate) data_dir: PathBuf,
+}
+
+const DURABILITY: &str = "synced before every acknowledgement";
+const SECURITY: &str = "OPEN: anyone who can connect may read and write";
+
+/// The banner for people.
+pub(crate) fn banner(settings: &Settings, started: &StartedInfo) -> String {
+    let mut lines = vec![format!(
+        "Tidemark {} is ready: cluster {}, node {}",
+        env!("CARGO_PKG_VERSION"),
+        started.cluster_id,
+        settings.node_id
+    )];
+    for (listener, address) in listeners(settings, started) {
+        let told = match &listener.advertised {
+            Some(endpoint) => format!("clients are told {endpoint}"),
+            None => "clients are told the address they dialled".to_owned(),
+        };
+        lines.push(format!(
+            "  listening  {address} ({}, {}); {told}",
+            listener.name, listener.protocol
+        ));
+    }
+    lines.push(format!(
+        "  data       {}; {DURABILITY}",
+        started.data_dir.display()
+    ));
+    lines.push(format!("  security   {SECURITY}"));
+    if let Some(try_next) = try_next(settings, started) {
+        lines.push(format!("  try        {try_next}"));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// The banner for programs, as one line of JSON.
+pub(crate) fn banner_json(settings: &Settings, started: &StartedInfo) -> String {
+    let listeners: Vec<Value> = listeners(settings, started)
+        .map(|(listener, address)| {
+            json!({
+                "name": listener.name,
+                "protocol": listener.protocol.to_string(),
+                "address": address.to_string(),
+                "advertised": listener.advertised.as_ref().map(Endpoint::to_string),
+            })
+        })
+        .collect();
+    let banner = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "cluster_id": started.cluster_id,
+        "node_id": settings.node_id,
+        "listeners": listeners,
+        "data_dir": started.data_dir.display().to_string(),
+        "durability": DURABILITY,
+        "security": SECURITY,
+        "try": try_next(settings, started),
+    });
+    format!("{banner}\n")
+}
+
+fn listeners<'a>(
+    settings: &'a Settings,
+    started: &'a StartedInfo,
+) -> impl Iterator<Item = (&'a Listener, SocketAddr)> {
+    started.addresses.iter().filter_map(|(name, address)| {
+        let listener = settings.listeners.iter().find(|l| l.name == *name)?;
+        Some((listener, *address))
+    })
+}
+
+fn try_next(settings: &Settings, started: &StartedInfo) -> Option<String> {
+    let (listener, address) = listeners(settings, started).next()?;
+    let dial = match &listener.advertised {
+        Some(endpoint) => endpoint.to_string(),
+        None => dialable(address).to_string(),
+    };
+    Some(format!(
+        "echo hello | kcat -b {dial} -P -t greetings; kcat -b {dial} -C -t greetings -e"
+    ))
+}
+
+/// An address that this machine can dial: no one can dial "every address".
+fn dialable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidemark_config::{Inputs, load};
+
+    use super::*;
+
+    fn settings(flags: &[(&str, &str)]) -> Settings {
+        let flags = flags
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let inputs = Inputs {
+            flags,
+            ..Inputs::default()
+        };
+        load(&inputs).unwrap().settings
+    }
+
+    fn started(addresses: &[(&str, &str)]) -> StartedInfo {
+        StartedInfo {
+            cluster_id: "AAECAwQFBgcICQoLDA0ODw".to_owned(),
+            addresses: addresses
+                .iter()
+                .map(|(name, address)| ((*name).to_owned(), address.parse().unwrap()))
+                .collect(),
+            data_dir: PathBuf::from("/srv/tidemark-data"),
+        }
+    }
+
+    #[test]
+    fn a_first_start_tells_all_that_matters() {
+        let text = banner(&settings(&[]), &started(&[("PLAINTEXT", "127.0.0.1:9092")]));
+        let version = env!("CARGO_PKG_VERSION");
+        let expected = format!(
+            "Tidemark {version} is ready: cluster AAECAwQFBgcICQoLDA0ODw, node 0\n  \
+             listening  127.0.0.1:9092 (PLAINTEXT, PLAINTEXT); clients are told the address they dialled\n  \
+             data       /srv/tidemark-data; synced before every acknowledgement\n  \
+             security   OPEN: anyone who can connect may read and write\n  \
+             try        echo hello | kcat -b 127.0.0.1:9092 -P -t greetings; kcat -b 127.0.0.1:9092 -C -t greetings -e\n"
+        );
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn each_listener_is_told_with_what_its_clients_are_told() {
+        let settings = settings(&[
+            ("listeners", "IN://:9092,OUT://:9094"),
+            ("advertised-listeners", "OUT://kafka.example.com:443"),
+            (
+                "listener-security-protocol-map",
+                "IN:PLAINTEXT,OUT:PLAINTEXT",
+            ),
+        ]);
+        let started = started(&[("IN", "0.0.0.0:9092"), ("OUT", "[::]:9094")]);
+        let text = banner(&settings, &started);
+        assert!(
+            text.contains(
+                "0.0.0.0:9092 (IN, PLAINTEXT); clients are told the address they dialled"
+            )
+        );
+        assert!(
+            text.contains("[::]:9094 (OUT, PLAINTEXT); clients are told kafka.example.com:443")
+        );
+        assert!(text.contains("kcat -b 127.0.0.1:9092 "), "{text}");
+
+        let line = banner_json(&settings, &started);
+        assert_eq!(line.lines().count(), 1);
+        let json: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(json["listeners"][0]["advertised"], Value::Null);
+        assert_eq!(json["listeners"][1]["advertised"], "kafka.example.com:443");
+        assert_eq!(json["listeners"][1]["address"], "[::]:9094");
+        assert_eq!(json["data_dir"], "/srv/tidemark-data");
+        assert_eq!(json["node_id"], 0);
+    }
+
+    #[test]
+    fn the_line_to_try_dials_what_clients_can_reach() {
+        let advertised = settings(&[("advertised-listeners", "PLAINTEXT://h.example:1")]);
+        let text = banner(&advertised, &started(&[("PLAINTEXT", "127.0.0.1:9092")]));
+        assert!(text.contains("kcat -b h.example:1 "), "{text}");
+        assert_eq!(dialable("[::]:1".parse().unwrap()).to_string(), "[::1]:1");
+        assert_eq!(
+            dialable("10.0.0.9:1".parse().unwrap()).to_string(),
+            "10.0.0.9:1"
+        );
+    }
+}

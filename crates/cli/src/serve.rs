@@ -1,0 +1,94 @@
+//! `tidemark serve`: start, banner, wait for a signal, clean end.
+
+use std::fmt;
+use std::io::Write;
+use std::path::absolute;
+
+use tidemark_config::Loaded;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::banner::{StartedInfo, banner, banner_json};
+use crate::seam::Broker;
+
+/// Why the broker did not start or did not end well, as a person should read it.
+#[derive(Debug)]
+pub(crate) struct Failed(String);
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn failed(what: impl fmt::Display) -> Failed {
+    Failed(format!("error: {what}"))
+}
+
+pub(crate) fn serve(loaded: Loaded, json: bool) -> Result<(), Failed> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("tidemark-net")
+        .build()
+        .map_err(|error| failed(format!("the threads cannot be started: {error}")))?;
+    runtime.block_on(run(loaded, json))
+}
+
+async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
+    // Before the start, so that a signal that comes early still ends it cleanly.
+    let mut stop = StopSignals::new().map_err(failed)?;
+    let settings = loaded.settings;
+    let broker = tokio::select! {
+        started = Broker::start(settings.clone()) => started.map_err(failed)?,
+        signal = stop.next() => {
+            tracing::info!("{signal} before the start was over");
+            return Ok(());
+        }
+    };
+    let started = StartedInfo {
+        cluster_id: broker.cluster_id(),
+        addresses: broker.addresses(),
+        data_dir: absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone()),
+    };
+    let text = match json {
+        true => banner_json(&settings, &started),
+        false => banner(&settings, &started),
+    };
+    // Whoever closed our output does not want the banner; the broker runs all the same.
+    let mut stdout = std::io::stdout();
+    let _ = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+
+    tokio::select! {
+        signal = stop.next() => tracing::info!("{signal}: stopping"),
+        error = broker.failure() => return Err(failed(error)),
+    }
+    tokio::select! {
+        ended = broker.shutdown() => ended.map_err(failed),
+        signal = stop.next() => Err(failed(format!(
+            "{signal} again before the clean end; what was acknowledged is on disk all the same"
+        ))),
+    }
+}
+
+/// SIGTERM and Ctrl-C.
+struct StopSignals {
+    term: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> std::io::Result<StopSignals> {
+        Ok(StopSignals {
+            term: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.term.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}

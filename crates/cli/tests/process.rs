@@ -1,0 +1,148 @@
+//! The tidemark process as a shell or a supervisor sees it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn tidemark(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidemark"));
+    command.args(arguments).env_remove("RUST_LOG");
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TIDEMARK_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn run(arguments: &[&str]) -> (Output, String, String) {
+    let output = tidemark(arguments).output().expect("tidemark runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    (output, out, err)
+}
+
+/// A broker that was started on a free port and has said that it is ready.
+struct Started {
+    child: Child,
+    banner: Value,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Started {
+    fn new(data_dir: &Path) -> Started {
+        let data_dir = data_dir.to_str().unwrap();
+        let mut child = tidemark(&["--listen", "127.0.0.1:0", "--data-dir", data_dir, "--json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("tidemark runs");
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        if line.is_empty() {
+            let mut why = String::new();
+            let _ = child.stderr.take().unwrap().read_to_string(&mut why);
+            panic!("tidemark did not start: {why}");
+        }
+        Started {
+            child,
+            banner: serde_json::from_str(&line).unwrap(),
+            _stdout: stdout,
+        }
+    }
+
+    fn address(&self) -> &str {
+        self.banner["listeners"][0]["address"].as_str().unwrap()
+    }
+
+    /// Sends a signal and gives the exit code.
+    fn end(mut self, signal: &str) -> Option<i32> {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status();
+        assert!(sent.unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+#[test]
+fn a_signal_ends_it_cleanly() {
+    for signal in ["-TERM", "-INT"] {
+        let dir = tempfile::tempdir().unwrap();
+        let started = Started::new(&dir.path().join("data"));
+        TcpStream::connect(started.address()).expect("it listens where the banner says");
+        assert_eq!(
+            started.banner["security"]
+                .as_str()
+                .unwrap()
+                .split(':')
+                .next(),
+            Some("OPEN")
+        );
+        assert_eq!(started.end(signal), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_a_failed_start() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("data");
+    let (output, out, err) = run(&[
+        "--listen",
+        &address,
+        "--data-dir",
+        data_dir.to_str().unwrap(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err.contains(&address) && err.contains("--listen HOST:PORT"),
+        "{err}"
+    );
+    assert_eq!(out, "");
+}
+
+#[test]
+fn wrong_settings_are_a_failed_start_on_one_screen() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.toml");
+    std::fs::write(&file, "\nnum.partition = 3\n").unwrap();
+    let (output, _, err) = run(&["serve", "--config", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err.contains("t.toml:2") && err.contains("did you mean num.partitions?"),
+        "{err}"
+    );
+    assert!(err.lines().count() <= 24, "{err}");
+
+    let output = tidemark(&[]).env("TIDEMARK_LOG", "=[").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(err.contains("environment variable TIDEMARK_LOG"), "{err}");
+}
+
+#[test]
+fn the_settings_explain_themselves() {
+    let (output, out, _) = run(&["config", "explain", "--num-partitions", "3"]);
+    assert!(output.status.success());
+    assert!(out.contains("3  (flag --num-partitions)"), "{out}");
+    let (_, out, _) = run(&["config", "explain", "--json"]);
+    let json: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["settings"]["node.id"]["value"], "0");
+    let (_, out, _) = run(&["config", "docs"]);
+    assert!(out.contains("#num.partitions = 1"), "{out}");
+}
+
+#[test]
+fn it_tells_its_version_and_how_to_use_it() {
+    let (output, out, _) = run(&["--version"]);
+    assert!(output.status.success());
+    assert_eq!(out, format!("tidemark {}\n", env!("CARGO_PKG_VERSION")));
+    let (output, out, _) = run(&["--help"]);
+    assert!(output.status.success());
+    assert!(out.contains("First steps:"), "{out}");
+}
