@@ -1,5 +1,5 @@
-//! What the command line needs of a broker. Stands in until the broker crate has it: it binds the
-//! listeners and answers nothing.
+//! Stands in for `tidemark_broker::Broker`, with the same surface, until that can be built: it
+//! binds the listeners and answers nothing.
 
 use std::net::SocketAddr;
 
@@ -7,43 +7,47 @@ use tidemark_config::Settings;
 use tokio::net::TcpListener;
 
 pub(crate) struct Broker {
-    listeners: Vec<(String, TcpListener)>,
+    listeners: Vec<ListenerAddress>,
+    _sockets: Vec<TcpListener>,
+}
+
+pub(crate) struct ListenerAddress {
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
 }
 
 impl Broker {
     pub(crate) async fn start(settings: Settings) -> Result<Broker, String> {
         let mut listeners = Vec::new();
+        let mut sockets = Vec::new();
         for listener in settings.listeners {
-            let address = (listener.bind_host().to_owned(), listener.bind.port);
-            let bound = TcpListener::bind(address).await.map_err(|error| {
+            let refused = |error| {
                 format!(
                     "cannot listen on {} (listener {}): {error}; free that port, or choose another \
                      with --listen HOST:PORT",
                     listener.bind, listener.name
                 )
-            })?;
-            listeners.push((listener.name, bound));
+            };
+            let to = (listener.bind_host(), listener.bind.port);
+            let socket = TcpListener::bind(to).await.map_err(refused)?;
+            let address = socket.local_addr().map_err(refused)?;
+            let name = listener.name.clone();
+            listeners.push(ListenerAddress { name, address });
+            sockets.push(socket);
         }
-        Ok(Broker { listeners })
+        Ok(Broker {
+            listeners,
+            _sockets: sockets,
+        })
     }
 
-    pub(crate) fn cluster_id(&self) -> String {
-        "none".to_owned()
+    pub(crate) fn listeners(&self) -> &[ListenerAddress] {
+        &self.listeners
     }
 
-    pub(crate) fn addresses(&self) -> Vec<(String, SocketAddr)> {
-        self.listeners
-            .iter()
-            .filter_map(|(name, bound)| Some((name.clone(), bound.local_addr().ok()?)))
-            .collect()
+    pub(crate) fn cluster_id(&self) -> &str {
+        "none"
     }
 
-    /// Ends only if the broker cannot go on; the value says why.
-    pub(crate) async fn failure(&self) -> String {
-        std::future::pending().await
-    }
-
-    pub(crate) async fn shutdown(self) -> Result<(), String> {
-        Ok(())
-    }
+    pub(crate) async fn shutdown(self) {}
 }

@@ -30,7 +30,11 @@ pub(crate) fn serve(loaded: Loaded, json: bool) -> Result<(), Failed> {
         .thread_name("tidemark-net")
         .build()
         .map_err(|error| failed(format!("the threads cannot be started: {error}")))?;
-    runtime.block_on(run(loaded, json))
+    let ended = runtime.block_on(run(loaded, json));
+    // A start that a signal cut short may still be reading the data directory: it only reads what
+    // the next start reads again, and need not be waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
@@ -45,8 +49,12 @@ async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
         }
     };
     let started = StartedInfo {
-        cluster_id: broker.cluster_id(),
-        addresses: broker.addresses(),
+        cluster_id: broker.cluster_id().to_owned(),
+        addresses: broker
+            .listeners()
+            .iter()
+            .map(|listener| (listener.name.clone(), listener.address))
+            .collect(),
         data_dir: absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone()),
     };
     let text = match json {
@@ -59,12 +67,10 @@ async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
 
+    let signal = stop.next().await;
+    tracing::info!("{signal}: stopping");
     tokio::select! {
-        signal = stop.next() => tracing::info!("{signal}: stopping"),
-        error = broker.failure() => return Err(failed(error)),
-    }
-    tokio::select! {
-        ended = broker.shutdown() => ended.map_err(failed),
+        () = broker.shutdown() => Ok(()),
         signal = stop.next() => Err(failed(format!(
             "{signal} again before the clean end; what was acknowledged is on disk all the same"
         ))),
