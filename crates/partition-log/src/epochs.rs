@@ -26,14 +26,16 @@ impl LeaderEpochs {
         self.entries.last().map_or(LeaderEpoch::NONE, |e| e.0)
     }
 
-    /// Notes that `epoch` begins at `start_offset`; nothing happens when it is not newer. An epoch
-    /// that wrote nothing gives its place to the next.
     /// The epoch that an offset was written in, or would be; `None` below the first one known.
     pub fn at(&self, offset: i64) -> Option<LeaderEpoch> {
-        let after = self.entries().partition_point(|(_, start)| *start <= offset);
+        let after = self
+            .entries()
+            .partition_point(|(_, start)| *start <= offset);
         after.checked_sub(1).map(|i| self.entries()[i].0)
     }
 
+    /// Notes that `epoch` begins at `start_offset`; nothing happens when it is not newer. An epoch
+    /// that wrote nothing gives its place to the next.
     pub fn start(&mut self, epoch: LeaderEpoch, start_offset: i64) {
         if epoch <= self.current() {
             return;

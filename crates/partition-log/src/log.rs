@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     /// Offset of the next batch.
     pub(crate) end_offset: i64,
     pub(crate) log_start_offset: i64,
+    /// Log start below which nothing is kept of aborted transactions and epochs.
+    trimmed_below: i64,
     pub(crate) closed: bool,
 }
 
@@ -113,6 +115,7 @@ impl PartitionLog {
                 segments,
                 end_offset,
                 log_start_offset,
+                trimmed_below: 0,
                 closed: false,
             }),
             flushing: Mutex::new(()),
@@ -209,20 +212,25 @@ impl PartitionLog {
         inner.epochs.start(epoch, end_offset);
     }
 
-    /// Moves the log start: batches below it will not be asked for any more. Their files stay.
-    /// Publish it with a version.
+    /// Moves the log start: what lies below it will not be asked for once a version that says so
+    /// is published. Its files stay.
     pub fn advance_log_start(&self, offset: i64) {
         let mut inner = self.lock();
-        if offset > inner.log_start_offset {
-            inner.log_start_offset = offset;
-            inner.aborted.remove_below(offset);
-            inner.epochs.remove_below(offset);
-        }
+        inner.log_start_offset = inner.log_start_offset.max(offset);
     }
 
-    /// Drops the versions that no reader at `min_tick` or later can ask for.
+    /// Drops the versions that no reader at `min_tick` or later can ask for, and what is known of
+    /// offsets below the log start of those that stay. Not earlier: a reader of an older version
+    /// may still read there and must be told of every aborted transaction.
     pub fn prune_versions(&self, min_tick: Tick) {
-        self.lock().versions.prune(min_tick);
+        let mut inner = self.lock();
+        inner.versions.prune(min_tick);
+        let log_start = inner.versions.oldest().log_start_offset;
+        if log_start > inner.trimmed_below {
+            inner.trimmed_below = log_start;
+            inner.aborted.remove_below(log_start);
+            inner.epochs.remove_below(log_start);
+        }
     }
 
     /// The partition is deleted: its tail is given up, write-behind leaves it alone from now on and
@@ -302,13 +310,14 @@ impl PartitionLog {
         found
     }
 
-    /// Kafka's OffsetForLeaderEpoch: the largest known epoch at or below `epoch` and where it
-    /// ended, with `log_end_offset` as the end of the newest. `None` for an epoch that is not
-    /// known yet.
+    /// The leader epoch of the record at an offset; `None` when that is not known any more.
     pub fn epoch_at(&self, offset: i64) -> Option<LeaderEpoch> {
         self.lock().epochs.at(offset)
     }
 
+    /// Kafka's OffsetForLeaderEpoch: the largest known epoch at or below `epoch` and where it
+    /// ended, with `log_end_offset` as the end of the newest. `None` for an epoch that is not
+    /// known yet.
     pub fn end_offset_for_epoch(
         &self,
         epoch: LeaderEpoch,

@@ -50,6 +50,10 @@ impl Versions {
         *self.versions.back().expect("never empty")
     }
 
+    pub(crate) fn oldest(&self) -> Version {
+        *self.versions.front().expect("never empty")
+    }
+
     /// The newest version at or below `tick`; the oldest that is kept when all are above it (a
     /// reader slower than the pruning sees a later, equally published state).
     pub(crate) fn at(&self, tick: Tick) -> Version {

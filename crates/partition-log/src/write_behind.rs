@@ -16,6 +16,9 @@ use crate::segment::{SegmentState, Slot};
 use crate::tick_index::{TICK_ENTRY_BYTES, TickEntry, entry_position};
 use crate::{LogError, LogStore, PartitionLog, TailBatch, TickIndexHeader, seal};
 
+/// Batches of one write at most: so many are moved under a log's lock, for which the owner waits.
+const ROUND_BATCHES: usize = 2048;
+
 #[derive(Clone, Debug)]
 pub struct WriteBehindSettings {
     /// Bytes of one write.
@@ -364,6 +367,9 @@ impl PartitionLog {
         if policy.force || policy.older_than.is_some_and(|tick| oldest.tick <= tick) {
             return true;
         }
+        if inner.tail_bytes < policy.min_bytes {
+            return false;
+        }
         let mut bytes = 0;
         inner
             .tail
@@ -386,6 +392,7 @@ impl PartitionLog {
         let round: Vec<TailBatch> = inner
             .tail
             .iter()
+            .take(ROUND_BATCHES)
             .take_while(|batch| {
                 let first = bytes == 0;
                 bytes += batch.bytes.len();
@@ -439,19 +446,24 @@ impl PartitionLog {
         let slot = inner.segments.last_mut().expect("one was pushed");
         slot.written = end;
         slot.unsynced_from.get_or_insert(group[0].index);
-        for written in group {
-            let batch = inner
-                .tail
-                .pop_front()
-                .expect("only a flush shortens the tail");
-            assert_eq!(batch.base_offset, written.base_offset);
-            inner.tail_bytes -= batch.bytes.len() as u64;
-            self.store.sub_tail_bytes(batch.charge());
-        }
+        let moved: Vec<TailBatch> = inner.tail.drain(..group.len()).collect();
+        assert!(
+            moved
+                .iter()
+                .zip(group)
+                .all(|(a, b)| a.base_offset == b.base_offset),
+            "only a flush shortens the tail"
+        );
+        let bytes: u64 = moved.iter().map(|batch| batch.bytes.len() as u64).sum();
+        inner.tail_bytes -= bytes;
         if inner.tail.capacity() > 64 && inner.tail.len() * 4 < inner.tail.capacity() {
             let keep = inner.tail.len() * 2;
             inner.tail.shrink_to(keep);
         }
+        // The memory is given back outside the lock.
+        drop(inner);
+        self.store
+            .sub_tail_bytes(moved.iter().map(TailBatch::charge).sum());
     }
 
     /// Notes what the sync that begins now will cover.

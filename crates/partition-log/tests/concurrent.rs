@@ -5,9 +5,10 @@ mod support;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use support::*;
+use tidemark_abort_index::AbortedTxn;
 use tidemark_disk::SimDisk;
 use tidemark_partition_log::*;
-use tidemark_record_batch::batches;
+use tidemark_record_batch::{ControlType, batches};
 use tidemark_types::*;
 
 const BATCHES: usize = 600;
@@ -106,4 +107,36 @@ fn a_reader_at_an_older_tick_sees_the_older_state() {
     log.prune_versions(Tick(30));
     assert_eq!(log.version_count(), 3);
     assert_eq!(log.at(Tick(30)).log_end_offset, 6);
+}
+
+#[test]
+fn an_older_reader_is_told_of_aborted_transactions_below_a_newer_log_start() {
+    let disk = SimDisk::new(1);
+    let store = open_store(&disk);
+    let log = PartitionLog::new(&store, partition(0), EPOCH);
+    append(&log, tail(data(0, &[1], b"v"), 1, None), None);
+    let control = ControlMeta {
+        control_type: ControlType::Abort,
+        txn_first_offset: Some(0),
+    };
+    let aborted = AbortedTxn {
+        producer_id: ProducerId(9),
+        first_offset: 0,
+        last_offset: 1,
+        last_stable_offset: 2,
+    };
+    let end = tail(marker(1, 9, ControlType::Abort), 2, Some(control));
+    append(&log, end, Some(aborted));
+    append(&log, tail(data(2, &[1], b"v"), 3, None), None);
+    // The records up to 2 are deleted at tick 40.
+    let mut version = log.newest_version();
+    version.tick = Tick(40);
+    version.log_start_offset = 2;
+    log.advance_log_start(2);
+    log.push_version(version);
+    log.prune_versions(Tick(30));
+    assert_eq!(log.at(Tick(30)).log_start_offset, 0);
+    assert_eq!(log.aborted(0, 3), [(ProducerId(9), 0)]);
+    log.prune_versions(Tick(40));
+    assert_eq!(log.aborted(0, 3), []);
 }
