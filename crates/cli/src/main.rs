@@ -4,7 +4,6 @@ mod args;
 mod banner;
 mod explain;
 mod logging;
-mod seam;
 mod serve;
 
 use std::fmt::Display;

@@ -8,7 +8,7 @@ use tidemark_config::Loaded;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::banner::{StartedInfo, banner, banner_json};
-use crate::seam::Broker;
+use tidemark_broker::Broker;
 
 /// Why the broker did not start or did not end well, as a person should read it.
 #[derive(Debug)]

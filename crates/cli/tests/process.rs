@@ -107,6 +107,50 @@ fn a_port_in_use_is_a_failed_start() {
 }
 
 #[test]
+fn a_data_directory_in_use_is_a_failed_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("data");
+    let first = Started::new(&data_dir);
+    let (output, out, err) = run(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        data_dir.to_str().unwrap(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err.contains("in use") && err.contains("--data-dir"),
+        "{err}"
+    );
+    assert_eq!(out, "");
+    assert_eq!(first.end("-TERM"), Some(0));
+}
+
+#[test]
+fn a_restart_keeps_the_cluster_and_refuses_another_node_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().join("data");
+    let first = Started::new(&data_dir);
+    let cluster_id = first.banner["cluster_id"].clone();
+    assert_eq!(first.end("-TERM"), Some(0));
+    let again = Started::new(&data_dir);
+    assert_eq!(again.banner["cluster_id"], cluster_id);
+    assert_eq!(again.end("-TERM"), Some(0));
+
+    let data_dir = data_dir.to_str().unwrap();
+    let (output, _, err) = run(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        data_dir,
+        "--node-id",
+        "5",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err.contains("node.id"), "{err}");
+}
+
+#[test]
 fn wrong_settings_are_a_failed_start_on_one_screen() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("t.toml");
