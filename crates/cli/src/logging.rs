@@ -1,5 +1,7 @@
 //! The log, on standard error.
 
+use std::io::IsTerminal;
+
 use tidemark_config::{Problem, Settings, Source};
 use tracing_subscriber::EnvFilter;
 
@@ -21,6 +23,7 @@ pub(crate) fn init(settings: &Settings) -> Result<(), Problem> {
     })?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     // Set up twice only in a test.
     let _ = log.try_init();

@@ -34,8 +34,13 @@ struct Started {
 
 impl Started {
     fn new(data_dir: &Path) -> Started {
+        Started::with(data_dir, &[])
+    }
+
+    fn with(data_dir: &Path, more: &[&str]) -> Started {
         let data_dir = data_dir.to_str().unwrap();
-        let mut child = tidemark(&["--listen", "127.0.0.1:0", "--data-dir", data_dir, "--json"])
+        let flags = ["--listen", "127.0.0.1:0", "--data-dir", data_dir, "--json"];
+        let mut child = tidemark(&[&flags, more].concat())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -104,6 +109,23 @@ fn a_port_in_use_is_a_failed_start() {
         "{err}"
     );
     assert_eq!(out, "");
+}
+
+#[test]
+fn kafkas_shipped_server_properties_starts() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../config/tests/data/server.properties"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    // Only the port and the directory are the test's own.
+    let started = Started::with(&dir.path().join("data"), &["--config", file]);
+    assert_eq!(started.banner["node_id"], 1);
+    assert_eq!(
+        started.banner["listeners"][0]["advertised"],
+        "localhost:9092"
+    );
+    assert_eq!(started.end("-TERM"), Some(0));
 }
 
 #[test]

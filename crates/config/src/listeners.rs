@@ -90,7 +90,8 @@ pub(crate) fn resolve(texts: &ListenerTexts<'_>) -> Result<Vec<Listener>, Listen
         .map(|name| name.trim().to_ascii_uppercase())
         .collect();
     let bound = endpoints(LISTENERS, texts.listeners)?;
-    let advertised = endpoints(ADVERTISED, texts.advertised)?;
+    let mut advertised = endpoints(ADVERTISED, texts.advertised)?;
+    advertised.retain(|(name, _)| !controller.contains(name));
     check_advertised(&bound, &advertised)?;
 
     let mut listeners = Vec::new();
@@ -306,6 +307,11 @@ mod tests {
         .unwrap();
         assert_eq!(listeners.len(), 1);
         assert_eq!(listeners[0].advertised, Some(endpoint("localhost", 9092)));
+
+        // Also where a flag gave other listeners than the file that advertises it.
+        let advertised = "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093";
+        let listeners = resolve_with("PLAINTEXT://:1", advertised, DEFAULT_MAP, "CONTROLLER");
+        assert_eq!(listeners.unwrap().len(), 1);
     }
 
     #[test]
