@@ -8,16 +8,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::debug;
 
 use tidemark_config::Endpoint;
+use tidemark_types::MonoTime;
 use tidemark_wire::api_versions::unsupported_version;
 use tidemark_wire::{ApiKey, FrameSplitter, Opened, Stage, WireError, encode_response, open_frame};
 
+use crate::clock::Sleep;
 use crate::front::Front;
 use crate::handlers::{self, Cx, Outcome, Pending};
 
@@ -76,26 +79,96 @@ enum End {
     Io(io::Error),
 }
 
+/// A started request, and the memory its frame counts for until it is answered.
+struct InFlight {
+    pending: Pending,
+    _memory: OwnedSemaphorePermit,
+}
+
 async fn read_requests(
     mut reader: impl AsyncRead + Unpin,
     connection: Arc<ConnectionInfo>,
     front: Arc<Front>,
-    pending: mpsc::Sender<Pending>,
+    answers: mpsc::Sender<InFlight>,
 ) -> Result<(), End> {
     let max_frame_bytes = usize::try_from(front.settings.socket_request_max_bytes).unwrap_or(0);
     let mut frames = FrameSplitter::new(max_frame_bytes);
+    let mut idle = Idle::new(&front);
     loop {
         while let Some(frame) = frames.next_frame().map_err(End::Protocol)? {
-            let started = start_request(frame, &connection, &front).await?;
+            let memory = front.admit_bytes(frame.len()).await;
+            let pending = start_request(frame, &connection, &front).await?;
+            let in_flight = InFlight {
+                pending,
+                _memory: memory,
+            };
             // A full channel stops reading: the client has as many requests in flight as it may.
-            pending.send(started).await.map_err(|_| End::Client)?;
+            answers.send(in_flight).await.map_err(|_| End::Client)?;
         }
-        let read = reader
-            .read_buf(frames.read_buffer())
-            .await
-            .map_err(End::Io)?;
+        let read = loop {
+            tokio::select! {
+                read = reader.read_buf(frames.read_buffer()) => break read.map_err(End::Io)?,
+                () = idle.due() => {
+                    let nothing_in_flight = answers.capacity() == answers.max_capacity();
+                    if idle.is_over(&front) && nothing_in_flight {
+                        return Err(End::Client);
+                    }
+                    idle.rearm(&front);
+                }
+            }
+        };
         if read == 0 {
             return Err(End::Client);
+        }
+        idle.heard(&front);
+    }
+}
+
+/// `connections.max.idle.ms`: one timer per connection, looked at when it fires and not at each
+/// read.
+struct Idle {
+    max: Option<Duration>,
+    last: MonoTime,
+    timer: Sleep,
+}
+
+impl Idle {
+    fn new(front: &Front) -> Idle {
+        let max = u64::try_from(front.settings.connections_max_idle_ms)
+            .ok()
+            .map(Duration::from_millis);
+        let last = front.clock.now();
+        Idle {
+            max,
+            last,
+            timer: match max {
+                Some(max) => front.clock.sleep_until(last + max),
+                None => Box::pin(std::future::pending()),
+            },
+        }
+    }
+
+    async fn due(&mut self) {
+        self.timer.as_mut().await;
+    }
+
+    fn heard(&mut self, front: &Front) {
+        self.last = front.clock.now();
+    }
+
+    fn is_over(&self, front: &Front) -> bool {
+        self.max
+            .is_some_and(|max| front.clock.now() >= self.last + max)
+    }
+
+    fn rearm(&mut self, front: &Front) {
+        if let Some(max) = self.max {
+            let from = match self.is_over(front) {
+                // Requests are in flight: look again in a while.
+                true => front.clock.now(),
+                false => self.last,
+            };
+            self.timer = front.clock.sleep_until(from + max);
         }
     }
 }
@@ -131,10 +204,10 @@ async fn start_request(
 
 async fn write_answers(
     mut writer: impl AsyncWrite + Unpin,
-    mut answers: mpsc::Receiver<Pending>,
+    mut answers: mpsc::Receiver<InFlight>,
 ) -> Result<(), End> {
-    while let Some(pending) = answers.recv().await {
-        let outcome = match pending {
+    while let Some(in_flight) = answers.recv().await {
+        let outcome = match in_flight.pending {
             Pending::Ready(outcome) => outcome,
             Pending::Later(future) => future.await,
         };

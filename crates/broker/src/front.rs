@@ -8,7 +8,7 @@ use dashmap::DashMap;
 use tidemark_config::Settings;
 use tidemark_types::MonoTime;
 use tidemark_wire::WireError;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tracing::warn;
 
 use crate::api_counts::ApiCounts;
@@ -25,14 +25,17 @@ const MAX_REMEMBERED: usize = 10_000;
 enum Phase {
     Starting,
     Ready(Arc<Shared>),
-    Failed,
+    /// Why nothing is served any more.
+    Failed(String),
 }
 
 /// Listeners accept as soon as the process runs; requests that need state wait here for it.
 pub struct Front {
     pub settings: Arc<Settings>,
     pub api_counts: ApiCounts,
-    clock: Arc<dyn Clock>,
+    pub clock: Arc<dyn Clock>,
+    /// `request.memory.bytes`, in units of 1 KiB.
+    request_memory: Arc<Semaphore>,
     phase: watch::Sender<Phase>,
     stopping: watch::Sender<bool>,
     refusals: DashMap<IpAddr, MonoTime>,
@@ -41,6 +44,7 @@ pub struct Front {
 impl Front {
     pub fn new(settings: Arc<Settings>, clock: Arc<dyn Clock>) -> Front {
         Front {
+            request_memory: Arc::new(Semaphore::new(memory_units(settings.request_memory_bytes))),
             settings,
             api_counts: ApiCounts::default(),
             clock,
@@ -54,8 +58,27 @@ impl Front {
         self.phase.send_replace(Phase::Ready(shared));
     }
 
-    pub fn set_failed(&self) {
-        self.phase.send_replace(Phase::Failed);
+    /// The first reason is kept: what follows is its consequence.
+    pub fn set_failed(&self, why: &str) {
+        self.phase.send_if_modified(|phase| {
+            let news = !matches!(phase, Phase::Failed(_));
+            if news {
+                *phase = Phase::Failed(why.to_owned());
+            }
+            news
+        });
+    }
+
+    /// Ends when the broker cannot go on, with the reason.
+    pub async fn failure(&self) -> String {
+        let mut phase = self.phase.subscribe();
+        let failed = phase
+            .wait_for(|phase| matches!(phase, Phase::Failed(_)))
+            .await;
+        match failed.as_deref() {
+            Ok(Phase::Failed(why)) => why.clone(),
+            _ => std::future::pending().await,
+        }
     }
 
     /// The broker's state, as soon as it is there; `None` if the start failed.
@@ -70,8 +93,21 @@ impl Front {
             .ok()?;
         match &*settled {
             Phase::Ready(shared) => Some(shared.clone()),
-            Phase::Starting | Phase::Failed => None,
+            Phase::Starting | Phase::Failed(_) => None,
         }
+    }
+
+    /// Waits until the requests in flight leave room for one more of `bytes`. The permit is held
+    /// until it is answered.
+    pub async fn admit_bytes(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let all = memory_units(self.settings.request_memory_bytes);
+        // A request larger than the whole budget has it to itself.
+        let units = (bytes / 1024 + 1).min(all);
+        self.request_memory
+            .clone()
+            .acquire_many_owned(u32::try_from(units).expect("the budget is bounded"))
+            .await
+            .expect("the budget is never closed")
     }
 
     pub fn stop(&self) {
@@ -123,4 +159,9 @@ impl Front {
             warn!("{what}");
         }
     }
+}
+
+fn memory_units(bytes: u64) -> usize {
+    let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize);
+    usize::try_from(bytes / 1024).map_or(most, |units| units.clamp(1, most))
 }

@@ -91,7 +91,7 @@ impl Broker {
         let running = match started {
             Ok(running) => running,
             Err(e) => {
-                front.set_failed();
+                front.set_failed(&e.to_string());
                 return Err(e);
             }
         };
@@ -129,6 +129,11 @@ impl Broker {
 
     pub fn cluster_id(&self) -> &str {
         &self.running.cluster_id
+    }
+
+    /// Ends when the broker cannot go on, with the reason: its journal stopped, or a thread did.
+    pub async fn failure(&self) -> String {
+        self.front.failure().await
     }
 
     /// Serves a connection that did not come through a listener.

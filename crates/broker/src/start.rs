@@ -138,7 +138,7 @@ pub(crate) fn start(
             JournalEvent::Failed { message } => {
                 error!("{message}");
                 barrier.fail();
-                front.set_failed();
+                front.set_failed(&message);
             }
             JournalEvent::NeedCheckpoint => {
                 let _a_full_queue_has_been_asked_already = requests.try_send(Request::Checkpoint);
@@ -185,7 +185,7 @@ pub(crate) fn start(
     first_records(&mut thread, &identity, epoch, cut_bytes, seams);
     let first_served = thread.owner.last_index();
 
-    let owner = spawn("owner", move || thread.run(&commands))?;
+    let owner = spawn("owner", front, move || thread.run(&commands))?;
     seams.clock.on_advance({
         let queue = queue.clone();
         Arc::new(move || drop(queue.send(Message::Wake)))
@@ -210,7 +210,9 @@ pub(crate) fn start(
         newest: checkpoint.as_ref().map(|c| c.header),
         previous,
     };
-    let maintenance = spawn("maintenance", move || maintenance.run(&request_queue))?;
+    let maintenance = spawn("maintenance", front, move || {
+        maintenance.run(&request_queue);
+    })?;
 
     let shared = Arc::new(Shared {
         settings: settings.clone(),
@@ -237,13 +239,32 @@ pub(crate) fn start(
     })
 }
 
+/// A thread without which the broker cannot go on: if it panics, the broker stops serving and says
+/// so, instead of leaving clients to wait.
 fn spawn(
     name: &'static str,
+    front: &Arc<Front>,
     run: impl FnOnce() + Send + 'static,
 ) -> Result<std::thread::JoinHandle<()>, StartError> {
+    struct Guard(&'static str, Arc<Front>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.1.set_failed(&format!(
+                    "the {} thread panicked (see above); what was acknowledged is on disk, a \
+                     restart replays it",
+                    self.0
+                ));
+            }
+        }
+    }
+    let guard = Guard(name, front.clone());
     std::thread::Builder::new()
         .name(name.to_owned())
-        .spawn(run)
+        .spawn(move || {
+            let _guard = guard;
+            run();
+        })
         .map_err(|e| StartError::Stopped(format!("no thread for the {name}: {e}")))
 }
 

@@ -286,18 +286,6 @@ settings! {
         "The longest transaction.timeout.ms a producer may ask for."
         transaction_max_timeout_ms: i32 = int("transaction.max.timeout.ms", "900000", Check::AtLeast(1)).kafka().at(Section::Transactions);
 
-        "A transactional.id that nobody used for this long, and that has no open transaction, is forgotten."
-        transactional_id_expiration_ms: i64 = int("transactional.id.expiration.ms", "604800000", Check::AtLeast(1)).kafka().at(Section::Transactions);
-
-        "How often unused transactional.ids are looked for."
-        transaction_remove_expired_transaction_cleanup_interval_ms: i64 = int("transaction.remove.expired.transaction.cleanup.interval.ms", "3600000", Check::AtLeast(1)).kafka().at(Section::Transactions);
-
-        "What a partition knows of a producer that wrote nothing for this long is forgotten; after that, its resent batches are not recognised."
-        producer_id_expiration_ms: i64 = int("producer.id.expiration.ms", "86400000", Check::AtLeast(1)).kafka().at(Section::Transactions);
-
-        "How often silent producers are looked for."
-        producer_id_expiration_check_interval_ms: i64 = int("producer.id.expiration.check.interval.ms", "600000", Check::AtLeast(1)).kafka().at(Section::Transactions);
-
         "How long the first rebalance of a new group waits for more members."
         group_initial_rebalance_delay_ms: i32 = int("group.initial.rebalance.delay.ms", "3000", Check::AtLeast(0)).kafka().at(Section::Groups);
 
@@ -312,12 +300,6 @@ settings! {
 
         "The most metadata that may go with one committed offset."
         offset_metadata_max_bytes: i32 = int("offset.metadata.max.bytes", "4096", Check::AtLeast(0)).kafka().at(Section::Groups);
-
-        "Committed offsets of a group that has had no members for this long are forgotten."
-        offsets_retention_minutes: i32 = int("offsets.retention.minutes", "10080", Check::AtLeast(1)).kafka().at(Section::Groups);
-
-        "How often forgotten offsets are looked for."
-        offsets_retention_check_interval_ms: i64 = long("offsets.retention.check.interval.ms", "600000", Check::AtLeast(1)).kafka().at(Section::Groups);
 
         "The size of one journal file. No record is larger, so it also bounds one request's batches together. Files keep the size they were made with."
         journal_slot_bytes: u64 = long("journal.slot.bytes", "67108864", Check::Between(1_048_576, 1_073_741_824)).at(Section::Journal);

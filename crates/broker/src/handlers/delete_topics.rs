@@ -7,9 +7,12 @@ use kafka_protocol::messages::{DeleteTopicsRequest, DeleteTopicsResponse, TopicN
 use tidemark_owner::{Command, DeleteTopic, DeleteTopics, Reply};
 use tidemark_types::{ErrorCode, TopicId};
 
-use super::{Cx, Pending, text, uuid, wrong_reply};
+use super::{Cx, Outcome, Pending, text, uuid, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: DeleteTopicsRequest) -> Pending {
+    if !cx.shared.settings.delete_topic_enable {
+        return Pending::Ready(refuse_all(&cx, request));
+    }
     let topics: Vec<DeleteTopic> = if cx.version() >= 6 {
         request
             .topics
@@ -57,4 +60,31 @@ pub(crate) async fn handle(cx: Cx, request: DeleteTopicsRequest) -> Pending {
         cx.answer(&DeleteTopicsResponse::default().with_responses(responses))
     })
     .await
+}
+
+/// `delete.topic.enable=false`.
+fn refuse_all(cx: &Cx, request: DeleteTopicsRequest) -> Outcome {
+    let version = cx.version();
+    let error = match version {
+        3.. => ErrorCode::TopicDeletionDisabled,
+        _ => ErrorCode::InvalidRequest,
+    };
+    let named = request.topic_names.into_iter().map(|name| (Some(name), TopicId::ZERO));
+    let states = request
+        .topics
+        .into_iter()
+        .map(|topic| (topic.name, TopicId(*topic.topic_id.as_bytes())));
+    let responses = named
+        .chain(states)
+        .map(|(name, id)| {
+            let answer = DeletableTopicResult::default()
+                .with_name(name)
+                .with_error_code(error.code());
+            match version {
+                6.. => answer.with_topic_id(uuid(id)),
+                _ => answer,
+            }
+        })
+        .collect();
+    cx.answer(&DeleteTopicsResponse::default().with_responses(responses))
 }

@@ -22,9 +22,6 @@ use tracing::error;
 use super::{Cx, Outcome, Pending};
 use crate::shared::{Shared, View};
 
-/// A client that asks for more at once gets several answers.
-const MAX_FETCH_BYTES: usize = 64 << 20;
-
 pub(crate) fn handle(cx: Cx, request: FetchRequest) -> Pending {
     Pending::later(async move {
         let response = fetch(&cx, &request).await;
@@ -125,7 +122,7 @@ fn read_all(cx: &Cx, request: &FetchRequest, reads: Reads) -> Option<Found> {
     };
     let mut budget = usize::try_from(request.max_bytes)
         .unwrap_or(0)
-        .min(MAX_FETCH_BYTES);
+        .min(usize::try_from(cx.shared.settings.fetch_max_bytes).unwrap_or(0));
     for topic in &request.topics {
         let id = if by_id {
             Some(TopicId(*topic.topic_id.as_bytes()))

@@ -13,7 +13,7 @@ use kafka_protocol::messages::produce_response::{
 use kafka_protocol::messages::TopicName;
 use tidemark_metadata::{MessageTimestampType, TopicImage};
 use tidemark_owner::{Command, Produce, ProduceBatch, Produced, Reply};
-use tidemark_record_batch::{ProduceRules, Refusal, TimestampType, validate_produce};
+use tidemark_record_batch::{DecompressLimits, ProduceRules, Refusal, TimestampType, validate_produce};
 use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicPartitionId};
 use tidemark_wire::{ProduceRequest, WireError, decode_produce_request};
 
@@ -134,7 +134,11 @@ fn check_batch(
         compacted: config.cleanup_policy.compact,
         check_records: true,
         wall_ms,
-        limits: Default::default(),
+        limits: DecompressLimits {
+            max_bytes: usize::try_from(cx.shared.settings.decompression_max_bytes)
+                .unwrap_or(usize::MAX),
+            ..DecompressLimits::default()
+        },
     };
     let records = records.map_or(&[][..], |records| records);
     let valid = validate_produce(records, &rules)?;
