@@ -45,6 +45,8 @@ impl FailNext {
 pub struct Counts {
     /// `sync_data` calls, held and failed ones included.
     pub syncs: u64,
+    /// `sync_data` calls that answered success.
+    pub synced: u64,
     pub dir_syncs: u64,
     /// `write_at` and `write_vectored_at` calls.
     pub writes: u64,
@@ -81,6 +83,17 @@ impl Faults {
             *left = left.saturating_sub(1);
             self.powered_off |= *left == 0;
         }
+    }
+
+    fn sum(&self, prefix: &Path) -> Counts {
+        let mut sum = Counts::default();
+        for (_, counts) in (self.counts.iter()).filter(|(path, _)| path.starts_with(prefix)) {
+            sum.syncs += counts.syncs;
+            sum.synced += counts.synced;
+            sum.dir_syncs += counts.dir_syncs;
+            sum.writes += counts.writes;
+        }
+        sum
     }
 
     pub(super) fn count(&mut self, path: &Path) -> &mut Counts {
@@ -175,14 +188,14 @@ impl SimDisk {
 
     /// Calls on paths at or below `prefix`.
     pub fn counts(&self, prefix: &Path) -> Counts {
-        let state = self.inner.state.lock();
-        let mut sum = Counts::default();
-        for (_, counts) in (state.faults.counts.iter()).filter(|(path, _)| path.starts_with(prefix))
-        {
-            sum.syncs += counts.syncs;
-            sum.dir_syncs += counts.dir_syncs;
-            sum.writes += counts.writes;
+        self.inner.state.lock().faults.sum(prefix)
+    }
+
+    /// Blocks until `count` file syncs at or below `prefix` have succeeded since the disk was made.
+    pub fn wait_for_syncs(&self, prefix: &Path, count: u64) {
+        let mut state = self.inner.state.lock();
+        while state.faults.sum(prefix).synced < count {
+            self.inner.changed.wait(&mut state);
         }
-        sum
     }
 }

@@ -429,6 +429,8 @@ impl DiskFile for SimFile {
         if !state.faults.never_sync {
             state.inode(self.ino).sync();
         }
+        state.faults.count(&self.path).synced += 1;
+        self.disk.inner.changed.notify_all();
         Ok(())
     }
 }

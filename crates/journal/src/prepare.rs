@@ -1,0 +1,127 @@
+//! How does a slot file come to be?
+//!
+//! Filled with zeroes once, so that a sync of it later has no allocation to record; its name synced
+//! before its header says that it may be used. A thread of its own does this, and removes files
+//! that are no longer wanted.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
+use tidemark_disk::{Disk, OpenMode};
+
+use crate::JournalEvent;
+use crate::local::{Shared, State};
+use crate::slot::{SlotFile, SlotHeader, SlotId, write_header};
+
+/// Zeroes written and synced at a time: small enough not to hold up the syncs of the journal.
+const CHUNK: u64 = 1 << 20;
+/// How long after a failure another attempt is made without being asked.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The preparer thread: until the writer is done.
+pub(crate) fn run(shared: &Shared) {
+    let mut state = shared.state.lock();
+    while !state.writer_done {
+        if let Some(slot) = state.space.next_doomed() {
+            MutexGuard::unlocked(&mut state, || remove(shared, &slot));
+        } else if let Some(id) = state.space.next_to_prepare() {
+            let outcome = MutexGuard::unlocked(&mut state, || prepare(shared, id));
+            settle(shared, &mut state, id, outcome);
+        } else {
+            shared.preparer.wait(&mut state);
+        }
+    }
+}
+
+fn settle(
+    shared: &Shared,
+    state: &mut MutexGuard<'_, State>,
+    id: SlotId,
+    outcome: io::Result<Option<SlotFile>>,
+) {
+    match outcome {
+        Ok(None) => state.space.not_prepared(id),
+        Ok(Some(slot)) => {
+            state.space.prepared(slot);
+            let healed = std::mem::take(&mut state.space.no_space);
+            if state.space.owes_space_freed() || healed {
+                state.notices.push_back(JournalEvent::SpaceFreed);
+            }
+            shared.writer.notify_all();
+        }
+        Err(e) => {
+            state.space.not_prepared(id);
+            if !std::mem::replace(&mut state.space.no_space, true) {
+                let path = SlotFile::path_of(&shared.options.dir, id);
+                let message = format!(
+                    "journal: cannot prepare {} ({} bytes): {e}. Records are refused once the \
+                     prepared slots are full; free some space, it is tried again every second",
+                    path.display(),
+                    shared.options.slot_bytes
+                );
+                tracing::warn!("{message}");
+                state.notices.push_back(JournalEvent::NoSpace { message });
+            }
+            shared.writer.notify_all();
+            if !state.writer_done {
+                shared.preparer.wait_for(state, RETRY_AFTER);
+            }
+        }
+    }
+}
+
+/// `None` when the journal was shut down meanwhile.
+fn prepare(shared: &Shared, id: SlotId) -> io::Result<Option<SlotFile>> {
+    let (disk, dir) = (&*shared.disk, &*shared.options.dir);
+    let done = fill(shared, id);
+    if done.is_err() {
+        // Half a slot is of no use, and the space is.
+        let _ = disk.remove_file(&SlotFile::path_of(dir, id));
+    }
+    done
+}
+
+fn fill(shared: &Shared, id: SlotId) -> io::Result<Option<SlotFile>> {
+    let (disk, options) = (&*shared.disk, &shared.options);
+    let path = SlotFile::path_of(&options.dir, id);
+    let file = disk.open(&path, OpenMode::OpenOrCreate)?;
+    if file.len()? > options.slot_bytes {
+        file.set_len(options.slot_bytes)?;
+    }
+    file.allocate(0, options.slot_bytes)?;
+    let zeroes = vec![0; CHUNK.min(options.slot_bytes) as usize];
+    let mut pos = 0;
+    while pos < options.slot_bytes {
+        if shared.state.lock().writer_done {
+            return Ok(None);
+        }
+        let len = CHUNK.min(options.slot_bytes - pos);
+        file.write_at(&zeroes[..len as usize], pos)?;
+        file.sync_data()?;
+        pos += len;
+    }
+    disk.sync_dir(&options.dir)?;
+    let header = SlotHeader::prepared(options.journal_id, options.slot_bytes);
+    write_header(&*file, &header)?;
+    Ok(Some(SlotFile {
+        id,
+        path,
+        bytes: options.slot_bytes,
+        file,
+    }))
+}
+
+fn remove(shared: &Shared, slot: &SlotFile) {
+    let removed = remove_file(&*shared.disk, &shared.options.dir, &slot.path);
+    if let Err(e) = removed {
+        // It holds nothing that is needed; the next start finds it and tries again.
+        tracing::warn!("journal: cannot remove {}: {e}", slot.path.display());
+    }
+}
+
+fn remove_file(disk: &dyn Disk, dir: &Path, path: &Path) -> io::Result<()> {
+    disk.remove_file(path)?;
+    disk.sync_dir(dir)
+}

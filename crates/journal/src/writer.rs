@@ -1,0 +1,408 @@
+//! When is what written, synced and confirmed?
+//!
+//! One thread takes all that is queued, writes it with one call, syncs once, confirms, and looks
+//! again; meanwhile the next group gathers. It waits only when nothing is queued. After a failed
+//! write or sync it stops for good: a second sync could succeed without having written anything.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+use parking_lot::MutexGuard;
+use tidemark_types::{JournalIndex, Tick};
+
+use crate::frame::{
+    FORMAT, FrameHeader, KIND_CLEAN_END, KIND_MARK, KIND_RECORD, PAGE, frame_bytes, group_bytes,
+};
+use crate::group::Group;
+use crate::local::{Shared, State, Stop};
+use crate::recover::Resume;
+use crate::slot::{SlotFile, SlotHeader, records_end, write_header};
+use crate::{AppendRequest, JournalEvent};
+
+/// Largest group. More in one sync gains little and keeps the first records waiting.
+const GROUP_BYTES_MAX: u64 = 8 << 20;
+
+struct Current {
+    slot: SlotFile,
+    header: SlotHeader,
+    /// Where the next group goes: a page.
+    pos: u64,
+}
+
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    events: Box<dyn FnMut(JournalEvent) + Send>,
+    current: Option<Current>,
+    /// Taken from the queue, not yet written.
+    todo: VecDeque<AppendRequest>,
+    group: Group,
+    epoch: u32,
+    /// Of the last record written.
+    last_index: JournalIndex,
+    last_tick: Tick,
+    /// CRC of the last frame.
+    chain: u32,
+    /// LSN of the end of the last frame.
+    end: u64,
+    /// Everything below this LSN is synced.
+    durable: u64,
+    prev_use: u64,
+    next_use: u64,
+    next_lsn: u64,
+    /// A group was synced and no frame says so yet.
+    unmarked: bool,
+    ended_clean: bool,
+}
+
+/// The journal cannot go on: what to tell the owner.
+struct Failure(String);
+
+enum Work {
+    Records,
+    Mark,
+    CleanEnd,
+    Nothing,
+}
+
+enum Slot {
+    Ready,
+    /// Shut down while waiting for one.
+    None,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        events: Box<dyn FnMut(JournalEvent) + Send>,
+        resume: Resume,
+        epoch: u32,
+        last_index: JournalIndex,
+        last_tick: Tick,
+    ) -> Writer {
+        let ended_clean = resume.current.is_some();
+        let current = resume
+            .current
+            .map(|(slot, header, pos)| Current { slot, header, pos });
+        Writer {
+            shared,
+            events,
+            current,
+            todo: VecDeque::new(),
+            group: Group::default(),
+            epoch,
+            last_index,
+            last_tick,
+            chain: resume.chain,
+            end: resume.prev_end,
+            durable: resume.prev_end,
+            prev_use: resume.prev_use,
+            next_use: resume.next_use,
+            next_lsn: resume.next_lsn,
+            unmarked: false,
+            ended_clean,
+        }
+    }
+
+    /// The writer thread.
+    pub(crate) fn run(mut self) {
+        let ended = self.write_until_stopped();
+        let mut state = self.shared.state.lock();
+        state.writer_done = true;
+        state.drop_queue();
+        drop(state);
+        self.shared.preparer.notify_all();
+        if let Err(Failure(message)) = ended {
+            tracing::error!("{message}");
+            (self.events)(JournalEvent::Failed { message });
+        }
+    }
+
+    fn write_until_stopped(&mut self) -> Result<(), Failure> {
+        loop {
+            match self.next_work() {
+                Work::Records => {
+                    if matches!(self.write_group()?, Slot::None) {
+                        return Ok(());
+                    }
+                }
+                Work::Mark => self.write_mark()?,
+                Work::CleanEnd => return self.write_clean_end(),
+                Work::Nothing => return Ok(()),
+            }
+        }
+    }
+
+    /// Waits for something to do.
+    fn next_work(&mut self) -> Work {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state.lock();
+        loop {
+            self.pass_on_notices(&mut state);
+            self.todo.extend(state.queue.drain(..));
+            if state.stop == Some(Stop::Abandon) {
+                return Work::Nothing;
+            }
+            if !self.todo.is_empty() {
+                return Work::Records;
+            }
+            if state.stop == Some(Stop::Drain) {
+                return Work::CleanEnd;
+            }
+            state.writer_idle = true;
+            if self.unmarked {
+                let waited = shared
+                    .writer
+                    .wait_for(&mut state, shared.options.mark_after);
+                if waited.timed_out() && state.queue.is_empty() && state.stop.is_none() {
+                    state.writer_idle = false;
+                    return Work::Mark;
+                }
+            } else {
+                shared.writer.wait(&mut state);
+            }
+            state.writer_idle = false;
+        }
+    }
+
+    fn pass_on_notices(&mut self, state: &mut MutexGuard<'_, State>) {
+        while let Some(event) = state.notices.pop_front() {
+            MutexGuard::unlocked(state, || (self.events)(event));
+        }
+    }
+
+    /// Writes, syncs and confirms as much of `todo` as one group takes.
+    fn write_group(&mut self) -> Result<Slot, Failure> {
+        if self.build_group() == 0 {
+            if matches!(self.take_slot()?, Slot::None) {
+                return Ok(Slot::None);
+            }
+            let records = self.build_group();
+            assert!(records > 0, "an admitted record fits into a new slot");
+        }
+        let records = self.todo.partition_point(|r| r.index <= self.last_index);
+        let queued: u64 = self
+            .todo
+            .drain(..records)
+            .map(|r| group_bytes(r.payload_bytes()))
+            .sum();
+        let bytes = self.write_built()?;
+        let shared = &self.shared;
+        shared.groups.fetch_add(1, Relaxed);
+        shared.syncs.fetch_add(1, Relaxed);
+        shared.bytes.fetch_add(bytes, Relaxed);
+        shared.records.fetch_add(records as u64, Relaxed);
+        let space_freed = {
+            let mut state = shared.state.lock();
+            state.space.dequeue(queued);
+            state.space.owes_space_freed()
+        };
+        self.unmarked = true;
+        self.ended_clean = false;
+        (self.events)(JournalEvent::Confirmed {
+            index: self.last_index,
+            tick: self.last_tick,
+        });
+        if space_freed {
+            (self.events)(JournalEvent::SpaceFreed);
+        }
+        Ok(Slot::Ready)
+    }
+
+    /// Frames of the first records of `todo` that fit; returns how many.
+    fn build_group(&mut self) -> usize {
+        self.group.clear();
+        let Some(current) = &self.current else {
+            return 0;
+        };
+        let room = records_end(current.slot.bytes).saturating_sub(current.pos);
+        let mut records = 0;
+        for request in &self.todo {
+            let payload_len = request.payload_bytes();
+            let end = self.group.bytes() + frame_bytes(payload_len);
+            if end > room || (records > 0 && end > GROUP_BYTES_MAX) {
+                break;
+            }
+            let header = FrameHeader {
+                format: FORMAT,
+                kind: KIND_RECORD,
+                prev_crc: self.chain,
+                journal_id: current.header.journal_id,
+                index: request.index,
+                use_number: current.header.use_number,
+                lsn: current.header.first_lsn + current.pos + self.group.bytes(),
+                tick: request.tick,
+                wall_ms: request.wall_ms,
+                durable_mark: self.durable,
+                epoch: current.header.epoch,
+                payload_len: payload_len as u32,
+            };
+            self.chain = self.group.push(&header, &request.pieces);
+            self.last_index = request.index;
+            self.last_tick = request.tick;
+            records += 1;
+        }
+        records
+    }
+
+    /// Puts what `group` holds on the disk; returns the bytes.
+    fn write_built(&mut self) -> Result<u64, Failure> {
+        self.group.finish();
+        let current = self.current.as_mut().expect("a group is built in a slot");
+        let (pos, bytes) = (current.pos, self.group.bytes());
+        let end = current.header.first_lsn + pos + self.group.frames_end();
+        current.pos += bytes;
+        let wants_slot = {
+            let mut state = self.shared.state.lock();
+            state.space.wrote(self.last_index, current.pos);
+            state.space.wants_slot()
+        };
+        if wants_slot {
+            self.shared.preparer.notify_all();
+        }
+        let slot = &current.slot;
+        let written = slot.file.write_vectored_at(&self.group.slices(), pos);
+        written.map_err(|e| failure("write to", slot, pos, &e))?;
+        let synced = slot.file.sync_data();
+        synced.map_err(|e| failure("sync of", slot, pos, &e))?;
+        self.end = end;
+        self.durable = end;
+        Ok(bytes)
+    }
+
+    /// A frame without payload, in a group of its own.
+    fn write_control(&mut self, kind: u8) -> Result<(), Failure> {
+        let Some(current) = &self.current else {
+            return Ok(());
+        };
+        self.group.clear();
+        let header = FrameHeader {
+            format: FORMAT,
+            kind,
+            prev_crc: self.chain,
+            journal_id: current.header.journal_id,
+            index: self.last_index,
+            use_number: current.header.use_number,
+            lsn: current.header.first_lsn + current.pos,
+            tick: self.last_tick,
+            wall_ms: 0,
+            durable_mark: self.durable,
+            epoch: current.header.epoch,
+            payload_len: 0,
+        };
+        self.chain = self.group.push(&header, &[] as &[Bytes]);
+        self.write_built()?;
+        self.shared.other_syncs.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn room(&self) -> u64 {
+        self.current
+            .as_ref()
+            .map_or(0, |current| current.slot.bytes - current.pos)
+    }
+
+    fn write_mark(&mut self) -> Result<(), Failure> {
+        self.unmarked = false;
+        // The last page is the clean end's.
+        if self.room() >= 2 * PAGE {
+            self.write_control(KIND_MARK)?;
+        }
+        Ok(())
+    }
+
+    fn write_clean_end(&mut self) -> Result<(), Failure> {
+        if !self.ended_clean && self.room() >= PAGE {
+            self.write_control(KIND_CLEAN_END)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on in a fresh slot; waits for one when there is none.
+    fn take_slot(&mut self) -> Result<Slot, Failure> {
+        let first_index = JournalIndex(self.last_index.0 + 1);
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state.lock();
+        let slot = loop {
+            self.pass_on_notices(&mut state);
+            if state.stop == Some(Stop::Abandon) {
+                return Ok(Slot::None);
+            }
+            if let Some(slot) = state.space.take_free(first_index) {
+                break slot;
+            }
+            if state.space.may_prepare() {
+                shared.preparer.notify_all();
+            } else {
+                if state.stop == Some(Stop::Drain) {
+                    return Ok(Slot::None);
+                }
+                if !std::mem::replace(&mut state.asked_for_checkpoint, true) {
+                    MutexGuard::unlocked(&mut state, || {
+                        (self.events)(JournalEvent::NeedCheckpoint);
+                    });
+                    continue;
+                }
+            }
+            shared.writer.wait(&mut state);
+        };
+        let needs_checkpoint = state.space.needs_checkpoint();
+        state.asked_for_checkpoint |= needs_checkpoint;
+        let released = state.space.released;
+        drop(state);
+        shared.preparer.notify_all();
+        self.begin(slot, first_index, released)?;
+        if needs_checkpoint {
+            (self.events)(JournalEvent::NeedCheckpoint);
+        }
+        Ok(Slot::Ready)
+    }
+
+    /// Writes and syncs the header of a new use.
+    fn begin(
+        &mut self,
+        slot: SlotFile,
+        first_index: JournalIndex,
+        released: JournalIndex,
+    ) -> Result<(), Failure> {
+        let header = SlotHeader {
+            journal_id: self.shared.options.journal_id,
+            use_number: self.next_use,
+            prev_use: self.prev_use,
+            slot_bytes: slot.bytes,
+            first_lsn: self.next_lsn,
+            first_index,
+            prev_end: self.end,
+            released,
+            highest_tick: self.last_tick,
+            prev_crc: self.chain,
+            epoch: self.epoch,
+        };
+        let crc = write_header(&*slot.file, &header);
+        self.chain = crc.map_err(|e| failure("new header of", &slot, 0, &e))?;
+        self.shared.other_syncs.fetch_add(1, Relaxed);
+        self.prev_use = header.use_number;
+        self.next_use += 1;
+        self.next_lsn += slot.bytes;
+        self.end = header.first_lsn + PAGE;
+        self.durable = self.end;
+        self.ended_clean = false;
+        self.current = Some(Current {
+            slot,
+            header,
+            pos: PAGE,
+        });
+        Ok(())
+    }
+}
+
+fn failure(what: &str, slot: &SlotFile, pos: u64, e: &io::Error) -> Failure {
+    Failure(format!(
+        "journal: {what} {} at position {pos} failed: {e}. The journal has stopped: what was not \
+         acknowledged is not durable, and no more is accepted. Check the disk (the kernel log says \
+         more), then start again: every acknowledged record is kept",
+        slot.path.display()
+    ))
+}
