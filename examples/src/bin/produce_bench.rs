@@ -5,6 +5,7 @@
 //! again; transactions per second and the latency of the commits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -15,7 +16,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::config::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::DeliveryResult;
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 
 #[derive(Parser)]
 struct Args {
@@ -170,8 +171,7 @@ fn produce(
 }
 
 fn transactions(args: &Args, seconds: f64, records: usize, record_bytes: usize) -> Result<()> {
-    // Its own thread serves the delivery reports that a commit waits for.
-    let producer: ThreadedProducer<Counts> = ClientConfig::new()
+    let producer: BaseProducer<Counts> = ClientConfig::new()
         .set("bootstrap.servers", &args.brokers)
         .set("transactional.id", format!("bench-{}", rand::rng().next_u64()))
         .set("linger.ms", "0")
@@ -198,6 +198,11 @@ fn transactions(args: &Args, seconds: f64, records: usize, record_bytes: usize) 
                 .partition(partition)
                 .payload(&payload);
             producer.send(record).map_err(|(e, _)| e)?;
+        }
+        // Short naps of our own: the library's flush() looks for reports 100 ms at a time.
+        while producer.in_flight_count() > 0 {
+            producer.poll(Duration::ZERO);
+            thread::sleep(Duration::from_micros(50));
         }
         let commit = Instant::now();
         producer.commit_transaction(wait)?;
