@@ -10,9 +10,7 @@ use tidemark_abort_index::AbortedTxn;
 use tidemark_group_coordinator::GroupRecord;
 use tidemark_metadata::{MetadataRecord, TopicImage};
 use tidemark_record_batch::{BatchHeader, ControlType, DecompressLimits, Record as BatchRecord};
-use tidemark_types::{
-    JournalIndex, LeaderEpoch, ProducerId, TopicId, TopicPartitionId,
-};
+use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, TopicId, TopicPartitionId};
 
 use crate::Owner;
 use crate::partition::Partition;
@@ -100,7 +98,10 @@ impl Owner {
         tick: tidemark_types::Tick,
         observations: &mut Vec<Observation>,
     ) {
-        assert!(tick > self.last_tick, "tick {tick:?} of record {index} does not rise (I1)");
+        assert!(
+            tick > self.last_tick,
+            "tick {tick:?} of record {index} does not rise (I1)"
+        );
         self.last_index = index;
         self.last_tick = tick;
         let mut touched: Vec<TopicPartitionId> = observations

@@ -52,7 +52,10 @@ impl Owner {
                 }
             }
             TopicId::TRANSACTION_STATE => {
-                let records: Vec<_> = self.coordinator.records_of_partition(id.partition).collect();
+                let records: Vec<_> = self
+                    .coordinator
+                    .records_of_partition(id.partition)
+                    .collect();
                 put_len(&mut out, records.len());
                 for (key, value) in records {
                     put_bytes(&mut out, &key);
@@ -168,7 +171,10 @@ struct Input<'a> {
 
 impl<'a> Input<'a> {
     fn damaged(&self, what: &str) -> BlockError {
-        BlockError(format!("checkpoint block of {} is damaged: {what}", self.what))
+        BlockError(format!(
+            "checkpoint block of {} is damaged: {what}",
+            self.what
+        ))
     }
 
     fn take(&mut self, len: usize) -> Result<&'a [u8], BlockError> {

@@ -21,13 +21,13 @@ use std::sync::Arc;
 use tidemark_group_coordinator::Groups;
 use tidemark_metadata::{MetadataImage, TopicLimits};
 use tidemark_txn_coordinator::Coordinator;
-use tidemark_types::{COORDINATOR_PARTITIONS, JournalIndex, LeaderEpoch, MonoTime, ProducerId, Tick, TopicPartitionId};
+use tidemark_types::{
+    COORDINATOR_PARTITIONS, JournalIndex, LeaderEpoch, MonoTime, ProducerId, Tick, TopicPartitionId,
+};
 
 pub use apply::{Appended, ApplyError, ControlInfo, Observation, Watermarks};
 pub use block::BlockError;
-pub use command::{
-    Command, Event, Now, Reply, RequestContext, Step, Token,
-};
+pub use command::{Command, Event, Now, Reply, RequestContext, Step, Token};
 pub use commands::*;
 pub use partition::Partition;
 pub use record::{Append, Record, RecordError};

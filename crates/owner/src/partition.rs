@@ -23,7 +23,7 @@ pub struct Partition {
 }
 
 impl Partition {
-    pub fn new(id: TopicPartitionId, epoch: LeaderEpoch  ) -> Partition {
+    pub fn new(id: TopicPartitionId, epoch: LeaderEpoch) -> Partition {
         Partition {
             id,
             log_start_offset: 0,
@@ -35,7 +35,10 @@ impl Partition {
     }
 
     pub fn leader_epoch(&self) -> LeaderEpoch {
-        self.epochs.last().expect("a partition has an epoch from its first day").0
+        self.epochs
+            .last()
+            .expect("a partition has an epoch from its first day")
+            .0
     }
 
     /// LSO once everything applied is durable (the high watermark is the log end then).
@@ -80,7 +83,11 @@ impl Partition {
             self.leader_epoch()
         );
         // An epoch that wrote nothing gives its place to the next.
-        while self.epochs.last().is_some_and(|&(_, start)| start >= self.log_end_offset) {
+        while self
+            .epochs
+            .last()
+            .is_some_and(|&(_, start)| start >= self.log_end_offset)
+        {
             self.epochs.pop();
         }
         self.epochs.push((epoch, self.log_end_offset));

@@ -51,8 +51,7 @@ impl Record {
     /// The payload as pieces, so that batches are written from where they are.
     pub fn encode(&self) -> Vec<Bytes> {
         debug_assert!(
-            self.appends
-                .is_sorted_by(|a, b| a.partition <= b.partition),
+            self.appends.is_sorted_by(|a, b| a.partition <= b.partition),
             "appends of record {} are not in canonical order",
             self.index
         );

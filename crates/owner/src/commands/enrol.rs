@@ -104,7 +104,13 @@ impl Owner {
             Err(code) => code,
             Ok(outcome) => {
                 let mut draft = self.begin(now);
-                self.write_outcome(&mut draft, transactional_id, &outcome, ProducerId::NONE, now);
+                self.write_outcome(
+                    &mut draft,
+                    transactional_id,
+                    &outcome,
+                    ProducerId::NONE,
+                    now,
+                );
                 self.finish(draft, step);
                 ErrorCode::None
             }

@@ -1,7 +1,7 @@
 //! What the group coordinator asks for is carried out here: its records appended, its replies sent.
 
 use bytes::BytesMut;
-use tidemark_group_coordinator::{Effect, Ctx, Groups};
+use tidemark_group_coordinator::{Ctx, Effect, Groups};
 use tidemark_record_batch::BatchBuilder;
 use tidemark_types::TopicPartitionId;
 

@@ -13,7 +13,6 @@ use crate::Owner;
 use crate::command::{Event, Now, RequestContext, Step};
 use crate::draft::Draft;
 
-
 #[derive(Clone, Debug)]
 pub struct InitProducerId {
     pub context: RequestContext,
@@ -74,7 +73,11 @@ impl Owner {
 
     /// Takes the next producer id, recording a new block first when the last one is spent: the
     /// block is in the same record as the first use of it, so an id that left is never free again.
-    pub(crate) fn take_producer_id(&mut self, draft: &mut Draft, coordinator_partition: i32) -> ProducerId {
+    pub(crate) fn take_producer_id(
+        &mut self,
+        draft: &mut Draft,
+        coordinator_partition: i32,
+    ) -> ProducerId {
         let (id, block) = self.peek_producer_id();
         if let Some(block) = block {
             let record = MetadataRecord::ProducerIdBlock {

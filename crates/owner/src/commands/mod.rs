@@ -16,7 +16,9 @@ pub use enrol::{AddOffsets, AddPartitions};
 pub use init_producer_id::InitProducerId;
 pub use offsets::{OffsetFetch, OffsetFetchGroup};
 pub use produce::{Produce, ProduceBatch, Produced};
-pub use topics::{CreateTopic, CreateTopics, CreatedTopic, DeleteTopic, DeleteTopics, DeletedTopic};
+pub use topics::{
+    CreateTopic, CreateTopics, CreatedTopic, DeleteTopic, DeleteTopics, DeletedTopic,
+};
 pub use txn_offset_commit::TxnOffsetCommit;
 
 use tidemark_group_coordinator::{GroupReply, GroupReplyToken};

@@ -58,7 +58,12 @@ impl Produced {
 }
 
 impl Owner {
-    pub(crate) fn produce(&mut self, request: Produce, now: &Now<'_>, step: &mut Step) -> Vec<Produced> {
+    pub(crate) fn produce(
+        &mut self,
+        request: Produce,
+        now: &Now<'_>,
+        step: &mut Step,
+    ) -> Vec<Produced> {
         let mut draft = self.begin(now);
         let produced = request
             .batches

@@ -63,7 +63,13 @@ pub struct DeletedTopic {
 
 impl Owner {
     /// The first record of a new data directory: who it is, and the coordinators' topics.
-    pub fn bootstrap(&mut self, cluster_id: &str, node_id: NodeId, incarnation: u64, now: &Now<'_>) -> Step {
+    pub fn bootstrap(
+        &mut self,
+        cluster_id: &str,
+        node_id: NodeId,
+        incarnation: u64,
+        now: &Now<'_>,
+    ) -> Step {
         assert!(
             self.metadata.cluster_id().is_none(),
             "only an empty directory is bootstrapped"
@@ -129,7 +135,11 @@ impl Owner {
                             name: topic.name.clone(),
                             error: ErrorCode::None,
                             message: None,
-                            id: if request.validate_only { TopicId::ZERO } else { id },
+                            id: if request.validate_only {
+                                TopicId::ZERO
+                            } else {
+                                id
+                            },
                             partitions,
                         }
                     }
@@ -180,11 +190,19 @@ impl Owner {
                 let (decided, name, id) = match &topic {
                     DeleteTopic::Name(name) => {
                         let id = self.metadata.topic(name).map(|t| t.id);
-                        (self.metadata.decide_delete_topic(name), Some(name.clone()), id)
+                        (
+                            self.metadata.decide_delete_topic(name),
+                            Some(name.clone()),
+                            id,
+                        )
                     }
                     DeleteTopic::Id(id) => {
                         let name = self.metadata.topic_by_id(*id).map(|t| t.name.to_string());
-                        (self.metadata.decide_delete_topic_by_id(*id), name, Some(*id))
+                        (
+                            self.metadata.decide_delete_topic_by_id(*id),
+                            name,
+                            Some(*id),
+                        )
                     }
                 };
                 let (error, message) = match decided {
@@ -197,7 +215,10 @@ impl Owner {
                         for (partition, records) in offsets {
                             let mut batch = BatchBuilder::new(draft.wall_ms);
                             for record in &records {
-                                batch.push(Some(&record.encode_key()), record.encode_value().as_deref());
+                                batch.push(
+                                    Some(&record.encode_key()),
+                                    record.encode_value().as_deref(),
+                                );
                             }
                             self.append(
                                 &mut draft,

@@ -7,7 +7,8 @@ use bytes::BytesMut;
 use tidemark_record_batch::{ControlType, control_batch};
 use tidemark_txn_coordinator::{self as txn, MarkerSet, Outcome, TxnMeta, TxnState};
 use tidemark_types::{
-    COORDINATOR_PARTITIONS, CoordinatorEpoch, MonoTime, ProducerId, TopicPartitionId, coordinator_partition,
+    COORDINATOR_PARTITIONS, CoordinatorEpoch, MonoTime, ProducerId, TopicPartitionId,
+    coordinator_partition,
 };
 
 use crate::Owner;
@@ -41,7 +42,10 @@ impl Owner {
 
     /// Appends a transactional id's new state to its partition of `__transaction_state`.
     fn store_transaction(&mut self, draft: &mut Draft, next: &TxnMeta) {
-        let (key, value) = (txn::encode_key(&next.transactional_id), txn::encode_value(next));
+        let (key, value) = (
+            txn::encode_key(&next.transactional_id),
+            txn::encode_value(next),
+        );
         let partition = coordinator_partition(&next.transactional_id, COORDINATOR_PARTITIONS);
         self.append_record(
             draft,

@@ -8,7 +8,7 @@ use tidemark_producer_state::Origin;
 use tidemark_record_batch::{BatchBuilder, BatchHeader};
 use tidemark_txn_coordinator::{self as txn, Dialect, Partitions};
 use tidemark_types::{
-    COORDINATOR_PARTITIONS, CONSUMER_OFFSETS, ErrorCode, ProducerEpoch, ProducerId,
+    CONSUMER_OFFSETS, COORDINATOR_PARTITIONS, ErrorCode, ProducerEpoch, ProducerId,
     TopicPartitionId, coordinator_partition,
 };
 
@@ -93,7 +93,13 @@ impl Owner {
             .decide_append(&header, Origin::Coordinator)?;
         let mut draft = self.begin(now);
         if let Some(outcome) = enrol {
-            self.write_outcome(&mut draft, &transactional_id, &outcome, ProducerId::NONE, now);
+            self.write_outcome(
+                &mut draft,
+                &transactional_id,
+                &outcome,
+                ProducerId::NONE,
+                now,
+            );
         }
         self.append(&mut draft, id, BytesMut::from(&batch[..]));
         self.finish(draft, step);
