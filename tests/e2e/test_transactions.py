@@ -340,8 +340,9 @@ def test_commit_whose_answer_is_lost_is_asked_again(env):
             healed.start()
             until_decided(lambda: producer.commit_transaction(10))
             healed.join()
-        env.settled(lambda: same(env.ends(topic), (6, 6)))
-        assert env.values(topic) == ["0", "1", "2"]
+        env.settled(lambda: same(env.values(topic), ["0", "1", "2"]))
+        if env.is_tidemark:  # Kafka sends markers to itself through the proxy, loses the answer and writes them twice
+            assert env.ends(topic) == (6, 6)
 
 
 def until_decided(call, seconds=60):
