@@ -196,8 +196,8 @@ impl Journal for LocalJournal {
 
     fn release_below(&self, index: JournalIndex) {
         let mut state = self.shared.state.lock();
-        state.space.release_below(index);
-        state.asked_for_checkpoint = false;
+        let freed = state.space.release_below(index);
+        state.asked_for_checkpoint &= !freed;
         if state.space.owes_space_freed() {
             state.notices.push_back(JournalEvent::SpaceFreed);
         }

@@ -137,7 +137,9 @@ impl Space {
         }
     }
 
-    pub(crate) fn release_below(&mut self, index: JournalIndex) {
+    /// Frees the slots all of whose records are below `index`; whether there were any.
+    pub(crate) fn release_below(&mut self, index: JournalIndex) -> bool {
+        let before = self.in_use.len();
         self.released = self.released.max(index);
         let keep = usize::from(self.current.is_some());
         while self.in_use.len() > keep && self.in_use[0].last_index < self.released {
@@ -145,6 +147,7 @@ impl Space {
                 self.recycle(freed.slot);
             }
         }
+        self.in_use.len() < before
     }
 
     /// Whether a slot should be prepared now. The first at once; from the moment that a journal is

@@ -221,6 +221,7 @@ fn a_changed_slot_size_applies_as_slots_are_recycled() {
         running.append_and_wait(&payload(index, 10_000));
     }
     running.journal.shutdown();
+    drop(running);
     let larger = || JournalOptions {
         slot_bytes: 2 * SLOT,
         ..options()
@@ -236,6 +237,7 @@ fn a_changed_slot_size_applies_as_slots_are_recycled() {
         running.journal.release_below(JournalIndex(index - 5));
     }
     running.journal.shutdown();
+    drop(running);
     let again = start_from(Arc::new(disk.clone()), larger(), 55).unwrap();
     assert_eq!(again.recovered.len(), 6);
     assert_eq!(again.payloads()[5], payload(60, 10_000));

@@ -1,6 +1,7 @@
 //! A journal on a simulated disk, its events, and the records it is compared with.
 #![allow(dead_code)]
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -36,6 +37,8 @@ pub fn slot_path(id: u32) -> PathBuf {
 pub struct Running {
     pub journal: LocalJournal,
     pub events: Receiver<JournalEvent>,
+    /// Events that were passed over while waiting for another.
+    seen: RefCell<Vec<JournalEvent>>,
     pub recovered: Vec<RecoveredRecord>,
     pub next_index: u64,
     pub highest_tick: Tick,
@@ -65,6 +68,7 @@ pub fn start_from(
     Ok(Running {
         journal,
         events,
+        seen: RefCell::default(),
         recovered,
         next_index,
         highest_tick,
@@ -118,7 +122,7 @@ impl Running {
                 JournalEvent::Failed { message } | JournalEvent::NoSpace { message } => {
                     return Err(message);
                 }
-                _ => {}
+                other => self.seen.borrow_mut().push(other),
             }
         }
     }
@@ -132,8 +136,12 @@ impl Running {
         self.recovered.iter().map(|r| r.payload.clone()).collect()
     }
 
-    /// The next event that `wanted` accepts; others are skipped.
+    /// The next event that `wanted` accepts, seen already or still to come.
     pub fn event(&self, wanted: impl Fn(&JournalEvent) -> bool) -> JournalEvent {
+        let at = self.seen.borrow().iter().position(&wanted);
+        if let Some(at) = at {
+            return self.seen.borrow_mut().remove(at);
+        }
         loop {
             let event = self.events.recv().expect("the journal runs");
             if wanted(&event) {

@@ -1,0 +1,295 @@
+//! Power cuts at random moments: what was confirmed is there afterwards, and what is there is what
+//! was appended, in order, without a gap.
+
+mod common;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use common::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tidemark_disk::SimDisk;
+use tidemark_journal::{Journal, JournalEvent, JournalOptions, recover};
+use tidemark_types::JournalIndex;
+
+/// What the owner knows: every record appended in this history, and how far they are confirmed.
+struct Model {
+    /// Payload of record i + 1.
+    records: Vec<Bytes>,
+    confirmed: u64,
+    /// Records below are in a checkpoint.
+    checkpoint: u64,
+    epoch: u32,
+}
+
+/// One life of a process: starts on `disk`, works, and ends in a power cut. What the next one finds
+/// is returned; `Err` tells what the journal lost or made up.
+fn life(model: &mut Model, disk: &SimDisk, rng: &mut StdRng) -> Result<SimDisk, String> {
+    if rng.random_bool(0.9) {
+        disk.cut_power_after(rng.random_range(1..120));
+    }
+    let options = JournalOptions {
+        budget_bytes: 6 * SLOT,
+        ..options()
+    };
+    let started = start_from(Arc::new(disk.clone()), options, model.checkpoint);
+    match started {
+        Ok(mut running) => {
+            check(model, &running)?;
+            model.epoch = running.epoch;
+            work(model, &mut running, rng);
+            if rng.random_bool(0.2) {
+                running.journal.shutdown();
+            } else {
+                // Whatever is in flight when the power goes.
+                let burst = rng.random_range(0..5);
+                (0..burst).for_each(|_| append(model, &mut running, rng));
+                let after = disk.crash(rng.random());
+                take_confirmed(model, &running);
+                return Ok(after);
+            }
+            take_confirmed(model, &running);
+        }
+        Err(_) if disk.is_powered_off() => {}
+        Err(e) => return Err(e.to_string()),
+    }
+    Ok(disk.crash(rng.random()))
+}
+
+fn check(model: &mut Model, running: &Running) -> Result<(), String> {
+    let next = running.next_index;
+    if next <= model.confirmed {
+        return Err(format!(
+            "record {} was confirmed, the journal ends before {next}",
+            model.confirmed
+        ));
+    }
+    if next > model.records.len() as u64 + 1 {
+        return Err(format!("record {} was never appended", next - 1));
+    }
+    let mut expected = model.checkpoint;
+    for record in &running.recovered {
+        let known = &model.records[record.index.0 as usize - 1];
+        if record.index.0 != expected || record.payload != known {
+            return Err(format!("record {expected} is not what was appended"));
+        }
+        expected += 1;
+    }
+    if expected != next {
+        return Err(format!("{expected} is missing"));
+    }
+    if running.epoch < model.epoch {
+        return Err("the epoch fell".to_string());
+    }
+    model.records.truncate(next as usize - 1);
+    model.confirmed = next - 1;
+    Ok(())
+}
+
+fn append(model: &mut Model, running: &mut Running, rng: &mut StdRng) {
+    let len = match rng.random_range(0..10) {
+        0 => rng.random_range(0..50_000),
+        1..4 => rng.random_range(0..6_000),
+        _ => rng.random_range(0..300),
+    };
+    let bytes = payload(rng.random_range(0..1000), len);
+    model.records.push(bytes.clone());
+    running.append(&bytes);
+}
+
+fn work(model: &mut Model, running: &mut Running, rng: &mut StdRng) {
+    for _ in 0..rng.random_range(0..40) {
+        let burst = rng.random_range(1..8);
+        (0..burst).for_each(|_| append(model, running, rng));
+        let last = model.records.len() as u64;
+        if !wait(model, running, last) {
+            return;
+        }
+        if rng.random_bool(0.5) {
+            // The journal is needed from the older of two checkpoints on.
+            running
+                .journal
+                .release_below(JournalIndex(model.checkpoint));
+            model.checkpoint = last
+                .saturating_sub(rng.random_range(0..4))
+                .max(model.checkpoint);
+        }
+    }
+}
+
+/// Waits until record `last` is confirmed; false when the journal stops first.
+fn wait(model: &mut Model, running: &Running, last: u64) -> bool {
+    while model.confirmed < last {
+        match running.events.recv() {
+            Ok(JournalEvent::Confirmed { index, .. }) => model.confirmed = index.0,
+            Ok(JournalEvent::NeedCheckpoint) => {
+                model.checkpoint = model.checkpoint.max(model.confirmed);
+                let needed = JournalIndex(model.checkpoint);
+                running.journal.release_below(needed);
+            }
+            Ok(JournalEvent::SpaceFreed) => {}
+            Ok(JournalEvent::Failed { .. } | JournalEvent::NoSpace { .. }) | Err(_) => {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+fn take_confirmed(model: &mut Model, running: &Running) {
+    while let Ok(event) = running.events.try_recv() {
+        if let JournalEvent::Confirmed { index, .. } = event {
+            model.confirmed = model.confirmed.max(index.0);
+        }
+    }
+}
+
+fn history(seed: u64, lie: bool) -> Result<(), String> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut disk = SimDisk::new(seed);
+    let mut model = Model {
+        records: Vec::new(),
+        confirmed: 0,
+        checkpoint: 1,
+        epoch: 0,
+    };
+    for _ in 0..6 {
+        disk.never_sync(lie);
+        disk = life(&mut model, &disk, &mut rng)?;
+    }
+    let last = start_from(Arc::new(disk), options(), model.checkpoint);
+    check(&mut model, &last.map_err(|e| e.to_string())?)
+}
+
+#[test]
+fn power_cuts_lose_nothing_that_was_confirmed() {
+    for seed in 0..400 {
+        if let Err(e) = history(seed, false) {
+            panic!("seed {seed}: {e}");
+        }
+    }
+}
+
+#[test]
+fn the_check_notices_when_syncs_do_nothing() {
+    let caught = (0..20).filter(|seed| history(*seed, true).is_err()).count();
+    assert!(caught >= 18, "{caught} of 20");
+}
+
+#[test]
+fn cuts_at_every_step_of_a_start_and_again_at_the_next() {
+    // A journal whose last group is torn.
+    let torn = |seed| {
+        let disk = SimDisk::new(seed);
+        let mut running = start(&disk);
+        running.append_and_wait(&payload(1, 5_000));
+        running.append_and_wait(&payload(2, 40_000));
+        disk.hold_syncs();
+        running.append(&payload(3, 9_000));
+        disk.wait_for_held_syncs(1);
+        disk.crash(seed)
+    };
+    for seed in 0..6 {
+        for first in 1..14 {
+            for second in 1..8 {
+                let disk = torn(seed);
+                let (disk, three) = cut_start(&disk, first, seed, &[2, 3]);
+                let (disk, three) = cut_start(&disk, second, seed + 50, three.as_slice());
+                let running = start(&disk);
+                let found = running.recovered.len();
+                assert!(three.contains(&found), "{found} of {three:?}");
+                assert_eq!(
+                    running.payloads()[..2],
+                    [payload(1, 5_000), payload(2, 40_000)]
+                );
+            }
+        }
+    }
+}
+
+/// A start during which the power goes, and the numbers of records that may be there afterwards.
+fn cut_start(disk: &SimDisk, step: u64, seed: u64, allowed: &[usize]) -> (SimDisk, Vec<usize>) {
+    disk.cut_power_after(step);
+    let mut allowed = allowed.to_vec();
+    if let Ok(mut running) = start_from(Arc::new(disk.clone()), options(), 1) {
+        let found = running.recovered.len();
+        assert!(allowed.contains(&found), "{found} of {allowed:?}");
+        // It was served, so it has to stay; the next one may or may not.
+        running.append(&payload(found as u64 + 1, 6_000));
+        let confirmed = running.confirmed(found as u64 + 1).is_ok();
+        allowed = vec![found + 1];
+        if !confirmed {
+            allowed.push(found);
+        }
+    }
+    (disk.crash(seed), allowed)
+}
+
+#[test]
+fn a_tail_torn_at_any_byte_is_cut_cleanly() {
+    let disk = SimDisk::new(1);
+    let mut running = start(&disk);
+    running.append_and_wait(&payload(1, 100));
+    disk.hold_syncs();
+    running.append(&payload(2, 50));
+    disk.wait_for_held_syncs(1);
+    for index in 3..=5 {
+        assert_eq!(index, running.next_index);
+        running.append(&Bytes::from(vec![index as u8; 152]));
+    }
+    disk.release_syncs();
+    running.confirmed(5).unwrap();
+    drop(running);
+    // Page 0 is the header, 1 and 2 records 1 and 2, 3 the last group of 3 records.
+    let path = slot_path(0);
+    let whole = tidemark_disk::read_all(&disk, &path).unwrap();
+    let group = 3 * 4096;
+    let frame = 88 + 152;
+    for torn in 0..=3 * frame {
+        let disk = SimDisk::new(torn as u64);
+        let mut bytes = whole.clone();
+        bytes[group + torn..].fill(0);
+        plant(&disk, &path, &bytes);
+        let running = start(&disk);
+        let intact = torn / frame;
+        assert_eq!(running.recovered.len(), 2 + intact, "torn at {torn}");
+        assert_eq!((running.epoch, running.clean), (1, false));
+        // Before its header is whole, a frame may or may not be told from what was there before.
+        if torn % frame >= 88 {
+            let cut = running.cut.clone().expect("a torn frame is reported");
+            let end = group + (intact + 1) * frame;
+            assert_eq!(cut.file, path);
+            assert_eq!(cut.position + cut.bytes, end as u64);
+        }
+    }
+}
+
+fn plant(disk: &SimDisk, path: &std::path::Path, bytes: &[u8]) {
+    use tidemark_disk::{Disk, OpenMode};
+    disk.create_dir_all(path.parent().unwrap()).unwrap();
+    let file = disk.open(path, OpenMode::OpenOrCreate).unwrap();
+    file.write_at(bytes, 0).unwrap();
+    file.sync_data().unwrap();
+}
+
+#[test]
+fn what_a_killed_process_left_in_the_page_cache_is_synced_before_it_is_served() {
+    for seed in 0..50 {
+        let disk = SimDisk::new(seed);
+        let mut running = start(&disk);
+        running.append_and_wait(&payload(1, 100));
+        disk.never_sync(true);
+        running.append_and_wait(&payload(2, 100));
+        drop(running);
+        disk.never_sync(false);
+        let found = recover(
+            Arc::new(disk.clone()),
+            options(),
+            JournalIndex(1),
+            &mut |_| Ok(()),
+        );
+        assert_eq!(found.unwrap().next_index, JournalIndex(3));
+        assert_eq!(start(&disk.crash(seed)).recovered.len(), 2);
+    }
+}
