@@ -97,12 +97,13 @@ fn a_commit_alone_costs_one_write_and_one_sync() {
     let mut running = start(&disk);
     running.append_and_wait(&payload(1, 10));
     let before = disk.counts(Path::new("/data/journal"));
-    for index in 2..=6 {
+    // Not as many as fill half of the slot: then the next ones would be prepared meanwhile.
+    for index in 2..=5 {
         running.append_and_wait(&payload(index, 10));
     }
     let after = disk.counts(Path::new("/data/journal"));
-    assert_eq!(after.syncs - before.syncs, 5);
-    assert_eq!(after.writes - before.writes, 5);
+    assert_eq!(after.syncs - before.syncs, 4);
+    assert_eq!(after.writes - before.writes, 4);
     assert_eq!(after.dir_syncs, before.dir_syncs);
 }
 
