@@ -32,8 +32,9 @@ pub(crate) fn handle(cx: &Cx, request: &DescribeConfigsRequest) -> Pending {
                     entries
                         .into_iter()
                         .filter(|entry| {
-                            let wanted = resource.configuration_keys.as_ref();
-                            wanted.is_none_or(|keys| keys.iter().any(|k| &**k == entry.name))
+                            // No names, null or none, is every setting.
+                            let wanted = resource.configuration_keys.as_deref().unwrap_or_default();
+                            wanted.is_empty() || wanted.iter().any(|k| &**k == entry.name)
                         })
                         .map(|entry| respond(cx.version(), request, entry))
                         .collect(),

@@ -216,8 +216,9 @@ fn read_partition(
         false => high_watermark,
     };
     let mut next = from;
-    if from < upper {
-        let partition_max_bytes = usize::try_from(wanted.partition_max_bytes).unwrap_or(0);
+    let partition_max_bytes = usize::try_from(wanted.partition_max_bytes).unwrap_or(0);
+    // A full answer asks no disk for the partitions that no longer fit.
+    if from < upper && (is_first || partition_max_bytes.min(budget) > 0) {
         // Of the whole answer the first batch is given whole, however large it is (KIP-74).
         let read = log
             .read(from, upper, partition_max_bytes.min(budget), is_first)
@@ -266,7 +267,7 @@ fn has_zstd(chunks: &[bytes::Bytes]) -> bool {
 pub(crate) fn storage_error(e: &LogError) -> ErrorCode {
     match e {
         LogError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
-        LogError::Closed { .. } => ErrorCode::UnknownTopicOrPartition,
+        LogError::Closed => ErrorCode::UnknownTopicOrPartition,
         LogError::Damaged { .. } => {
             error!("{e}");
             ErrorCode::CorruptMessage

@@ -25,7 +25,9 @@ pub(crate) async fn handle(cx: Cx, request: MetadataRequest) -> Pending {
     let may_create = cx.shared.settings.auto_create_topics_enable
         && (cx.version() < 4 || request.allow_auto_topic_creation);
     if missing.is_empty() || !may_create {
-        return Pending::Ready(cx.answer(&respond(&cx, &request, &BTreeMap::new())));
+        // When its turn comes, as in Kafka: topics that the requests before it on the connection
+        // created or deleted are told as they are then.
+        return Pending::later(async move { cx.answer(&respond(&cx, &request, &BTreeMap::new())) });
     }
     let command = Command::CreateTopics(CreateTopics {
         topics: missing
