@@ -14,7 +14,7 @@ use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, TopicId, TopicPartit
 
 use crate::Owner;
 use crate::partition::Partition;
-use crate::record::{Append, Record};
+use crate::record::Append;
 
 /// What an appended control batch did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,16 +81,6 @@ const OWN_BATCHES: DecompressLimits = DecompressLimits {
 };
 
 impl Owner {
-    /// Applies a record of the journal at start.
-    pub fn replay(&mut self, record: &Record) -> Result<Vec<Observation>, ApplyError> {
-        let mut observations = Vec::new();
-        for append in &record.appends {
-            self.apply_append(record.index, record.wall_ms, append, &mut observations)?;
-        }
-        self.finish_record(record.index, record.tick, &mut observations);
-        Ok(observations)
-    }
-
     /// Notes that a record is applied whole and reports each touched partition's offsets once.
     pub(crate) fn finish_record(
         &mut self,
@@ -130,49 +120,39 @@ impl Owner {
         let id = append.partition;
         let header = BatchHeader::parse(&append.batch)
             .map_err(|e| ApplyError(format!("record {index}: batch for {id}: {e}")))?;
+        if self.is_in_block(id, index) {
+            return self.pass_over(index, &header, append, observations);
+        }
         let Some(partition) = self.partitions.get_mut(&id) else {
-            // A checkpoint takes its blocks one after the other: a topic deleted while it was taken
-            // may have records here and no block. Its deletion follows in the journal.
-            if self.restored_from_checkpoint {
+            if self.may_be_deleted_later() {
                 return Ok(());
             }
             return Err(ApplyError(format!(
                 "record {index}: batch for {id}, which does not exist"
             )));
         };
-        if index <= partition.restored_at {
-            observations.push(Observation::Appended(Appended {
-                partition: id,
-                batch: append.batch.clone(),
-                header,
-                last_stable_offset: partition.last_stable_offset(),
-                control: None,
-                aborted: None,
-                already_applied: true,
-            }));
-            return Ok(());
-        }
         let appended = partition.apply(index, wall_ms, &header, &append.batch)?;
         let control = appended.control;
         observations.push(Observation::Appended(appended));
         match id.topic {
-            TopicId::CLUSTER_METADATA => self.apply_metadata(index, &append.batch, observations),
+            TopicId::CLUSTER_METADATA => {
+                self.apply_metadata(index, &header, &append.batch, observations)
+            }
+            // A marker has nothing to say to a coordinator's own log.
+            TopicId::TRANSACTION_STATE if header.attributes.is_control() => Ok(()),
             TopicId::TRANSACTION_STATE => self.apply_transactions(index, &append.batch),
-            TopicId::CONSUMER_OFFSETS => {
+            TopicId::CONSUMER_OFFSETS if header.attributes.is_control() => {
                 if let Some(control) = control {
-                    self.groups.apply_marker(
-                        id.partition,
-                        header.producer_id,
-                        control.kind == ControlType::Commit,
-                    );
-                    Ok(())
-                } else {
-                    let producer = header
-                        .attributes
-                        .is_transactional()
-                        .then_some(header.producer_id);
-                    self.apply_groups(index, id.partition, &header, &append.batch, producer)
+                    let commit = control.kind == ControlType::Commit;
+                    self.groups
+                        .apply_marker(id.partition, header.producer_id, commit);
                 }
+                Ok(())
+            }
+            TopicId::CONSUMER_OFFSETS => {
+                let transactional = header.attributes.is_transactional();
+                let producer = transactional.then_some(header.producer_id);
+                self.apply_groups(index, id.partition, &header, &append.batch, producer)
             }
             _ => Ok(()),
         }
@@ -181,60 +161,79 @@ impl Owner {
     fn apply_metadata(
         &mut self,
         index: JournalIndex,
+        header: &BatchHeader,
         batch: &Bytes,
         observations: &mut Vec<Observation>,
     ) -> Result<(), ApplyError> {
-        for record in own_records(index, batch)? {
-            let record = MetadataRecord::decode(
-                record.key.as_deref().unwrap_or_default(),
-                record.value.as_deref().unwrap_or_default(),
-            )
-            .map_err(|e| ApplyError(format!("record {index}: cluster metadata: {e}")))?;
-            let deleted = match &record {
-                MetadataRecord::TopicDeleted { id } => self.metadata.topic_by_id(*id).cloned(),
-                _ => None,
-            };
-            self.metadata.apply(&record);
-            match &record {
-                MetadataRecord::TopicCreated { id, .. }
-                | MetadataRecord::PartitionsAdded { id, .. } => {
-                    let topic = self
-                        .metadata
-                        .topic_by_id(*id)
-                        .cloned()
-                        .expect("the record just created it");
-                    let epoch = topic.leader_epoch(self.metadata.journal_epoch());
-                    for id in topic.partition_ids() {
-                        self.partitions
-                            .entry(id)
-                            .or_insert_with(|| Partition::new(id, epoch));
-                    }
-                    observations.push(Observation::TopicCreated(topic));
-                }
-                MetadataRecord::TopicDeleted { .. } => {
-                    if let Some(topic) = deleted {
-                        for id in topic.partition_ids() {
-                            self.partitions.remove(&id);
-                        }
-                        observations.push(Observation::TopicDeleted(topic));
-                    }
-                }
-                MetadataRecord::JournalEpoch { epoch, .. } => {
-                    for partition in self.partitions.values_mut() {
-                        if index > partition.restored_at {
-                            let base = self
-                                .metadata
-                                .topic_by_id(partition.id.topic)
-                                .map_or(LeaderEpoch(0), |topic| topic.leader_epoch_base);
-                            partition.apply_leader_epoch(LeaderEpoch(base.0 + epoch));
-                        }
-                    }
-                }
-                _ => {}
+        for record in metadata_records(index, batch)? {
+            if let MetadataRecord::TopicDeleted { id } = &record
+                && let Some(topic) = self.metadata.topic_by_id(*id)
+            {
+                observations.push(Observation::TopicDeleted(topic.clone()));
             }
+            self.metadata.apply(&record);
+            self.apply_to_partitions(index, header, &record, observations)?;
             observations.push(Observation::MetadataChanged);
         }
         Ok(())
+    }
+
+    /// What a metadata record does to the partitions: they come and go with their topic, and their
+    /// leader epochs follow the journal's.
+    pub(crate) fn apply_to_partitions(
+        &mut self,
+        index: JournalIndex,
+        header: &BatchHeader,
+        record: &MetadataRecord,
+        observations: &mut Vec<Observation>,
+    ) -> Result<(), ApplyError> {
+        match record {
+            MetadataRecord::TopicCreated { id, .. }
+            | MetadataRecord::PartitionsAdded { id, .. } => {
+                // None: replay passes over a topic that the metadata's block no longer knows.
+                let Some(topic) = self.metadata.topic_by_id(*id).cloned() else {
+                    return Ok(());
+                };
+                // The batch bears the metadata partition's leader epoch, which is the journal's:
+                // at replay the image may be that of a later one.
+                let epoch = topic.leader_epoch(header.leader_epoch.0);
+                for id in topic.partition_ids() {
+                    self.partitions
+                        .entry(id)
+                        .or_insert_with(|| Partition::new(id, epoch));
+                }
+                observations.push(Observation::TopicCreated(topic));
+            }
+            MetadataRecord::TopicDeleted { id } => self.remove_partitions(*id),
+            MetadataRecord::JournalEpoch { epoch, .. } => {
+                let restored = &self.restored;
+                for (id, partition) in &mut self.partitions {
+                    if restored.get(id).is_some_and(|stamp| index <= *stamp) {
+                        continue;
+                    }
+                    let base = self
+                        .metadata
+                        .topic_by_id(id.topic)
+                        .map_or(LeaderEpoch(0), |topic| topic.leader_epoch_base);
+                    partition.apply_leader_epoch(LeaderEpoch(base.0.saturating_add(*epoch)))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn remove_partitions(&mut self, topic: TopicId) {
+        if self.restored.is_empty() {
+            let ids = (0..).map(|partition| TopicPartitionId::new(topic, partition));
+            for id in ids {
+                if self.partitions.remove(&id).is_none() {
+                    return;
+                }
+            }
+        }
+        // A checkpoint may hold some of them only.
+        self.partitions.retain(|id, _| id.topic != topic);
     }
 
     fn apply_transactions(&mut self, index: JournalIndex, batch: &Bytes) -> Result<(), ApplyError> {
@@ -268,6 +267,18 @@ impl Owner {
         }
         Ok(())
     }
+}
+
+pub(crate) fn metadata_records(
+    index: JournalIndex,
+    batch: &Bytes,
+) -> Result<Vec<MetadataRecord>, ApplyError> {
+    let decode = |record: BatchRecord| {
+        let key = record.key.as_deref().unwrap_or_default();
+        MetadataRecord::decode(key, record.value.as_deref().unwrap_or_default())
+            .map_err(|e| ApplyError(format!("record {index}: cluster metadata: {e}")))
+    };
+    own_records(index, batch)?.into_iter().map(decode).collect()
 }
 
 fn own_records(index: JournalIndex, batch: &Bytes) -> Result<Vec<BatchRecord>, ApplyError> {

@@ -85,7 +85,6 @@ impl Owner {
         stamp: JournalIndex,
         block: &[u8],
     ) -> Result<(), BlockError> {
-        self.restored_from_checkpoint = true;
         let mut input = Input {
             bytes: block,
             what: id,
@@ -140,17 +139,16 @@ impl Owner {
         if !input.bytes.is_empty() {
             return Err(input.damaged("it has bytes left over"));
         }
-        self.partitions.insert(
+        let partition = Partition {
             id,
-            Partition {
-                id,
-                log_start_offset,
-                log_end_offset,
-                epochs,
-                producers,
-                restored_at: stamp,
-            },
-        );
+            log_start_offset,
+            log_end_offset,
+            epochs,
+            producers,
+        };
+        partition.check().map_err(|e| input.damaged(&e))?;
+        self.partitions.insert(id, partition);
+        self.restored.insert(id, stamp);
         Ok(())
     }
 }

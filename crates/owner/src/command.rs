@@ -11,7 +11,7 @@ use tidemark_types::{ErrorCode, MonoTime, ProducerEpoch, ProducerId, Tick};
 use crate::apply::Observation;
 use crate::commands::{
     AddOffsets, AddPartitions, CreateTopics, CreatedTopic, DeleteTopics, DeletedTopic, EndTxn,
-    InitProducerId, OffsetFetch, Produce, Produced, TxnOffsetCommit,
+    InitProducerId, NoteRefused, OffsetFetch, Produce, Produced, TxnOffsetCommit,
 };
 use crate::record::Record;
 
@@ -45,6 +45,7 @@ pub struct RequestContext {
 #[derive(Clone, Debug)]
 pub enum Command {
     Produce(Produce),
+    NoteRefused(NoteRefused),
     InitProducerId(InitProducerId),
     AddPartitions(AddPartitions),
     AddOffsets(AddOffsets),
@@ -68,6 +69,7 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     Produce(Vec<Produced>),
+    NoteRefused,
     InitProducerId(Result<(ProducerId, ProducerEpoch), ErrorCode>),
     /// One code per (topic, partition) of the request, in its order.
     AddPartitions(Vec<ErrorCode>),

@@ -15,6 +15,8 @@ pub(crate) struct Draft {
     index: JournalIndex,
     tick: Tick,
     pub(crate) wall_ms: i64,
+    /// Payload of the record so far.
+    pub(crate) bytes: usize,
     appends: Vec<Append>,
     observations: Vec<Observation>,
 }
@@ -25,6 +27,7 @@ impl Owner {
             index: self.last_index.next(),
             tick: Tick::after(self.last_tick, now.tick),
             wall_ms: now.wall_ms,
+            bytes: Record::payload_bytes(std::iter::empty()),
             appends: Vec::new(),
             observations: Vec::new(),
         }
@@ -50,6 +53,7 @@ impl Owner {
         };
         self.apply_append(draft.index, draft.wall_ms, &append, &mut draft.observations)
             .unwrap_or_else(|e| panic!("a decided append must apply: {e}"));
+        draft.bytes += append.size_bytes();
         draft.appends.push(append);
         base_offset
     }

@@ -12,10 +12,13 @@ mod block;
 mod command;
 mod commands;
 mod draft;
+mod invariants;
 mod partition;
 mod record;
+mod replay;
+mod room;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use tidemark_group_coordinator::Groups;
@@ -29,6 +32,7 @@ pub use apply::{Appended, ApplyError, ControlInfo, Observation, Watermarks};
 pub use block::BlockError;
 pub use command::{Command, Event, Now, Reply, RequestContext, Step, Token};
 pub use commands::*;
+use commands::{Deadline, Deletion};
 pub use partition::Partition;
 pub use record::{Append, Record, RecordError};
 
@@ -51,12 +55,19 @@ pub struct Owner {
     groups: Groups,
     last_index: JournalIndex,
     last_tick: Tick,
-    restored_from_checkpoint: bool,
+    /// During a start from a checkpoint: the stamp of each restored block.
+    restored: BTreeMap<TopicPartitionId, JournalIndex>,
+    /// The start is over: deadlines run.
+    armed: bool,
     /// The rest of the producer-id block in use. Lost at a restart: those ids are never given out.
     producer_ids: std::ops::Range<i64>,
+    /// The largest payload of a record.
+    max_record_bytes: usize,
+    /// Deletions that took more than one record and go on with the next step.
+    deletions: VecDeque<Deletion>,
     /// When each ongoing transaction times out, by the monotonic clock of this run.
     deadlines: BTreeSet<(MonoTime, Arc<str>)>,
-    deadline_of: HashMap<Arc<str>, MonoTime>,
+    deadline_of: HashMap<Arc<str>, Deadline>,
 }
 
 impl Owner {
@@ -75,8 +86,11 @@ impl Owner {
             groups,
             last_index: JournalIndex(0),
             last_tick: Tick::ZERO,
-            restored_from_checkpoint: false,
+            restored: BTreeMap::new(),
+            armed: false,
             producer_ids: 0..0,
+            max_record_bytes: room::MAX_RECORD_BYTES_DEFAULT,
+            deletions: VecDeque::new(),
             deadlines: BTreeSet::new(),
             deadline_of: HashMap::new(),
         }
@@ -122,6 +136,10 @@ impl Owner {
 
     /// When [`Command::Expire`] is next due.
     pub fn next_deadline(&self) -> Option<MonoTime> {
+        if !self.deletions.is_empty() {
+            // Due at once, before any other command.
+            return Some(MonoTime::ZERO);
+        }
         let transaction = self.deadlines.first().map(|(at, _)| *at);
         match (transaction, self.groups.next_deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -140,17 +158,5 @@ impl Owner {
         } else {
             (ProducerId(self.producer_ids.start), None)
         }
-    }
-
-    /// Checks what must hold of the whole state: I2, I6, I9 and the crates' own invariants. Slow;
-    /// for tests and the model.
-    pub fn check(&self) -> Result<(), String> {
-        for partition in self.partitions.values() {
-            partition.check()?;
-        }
-        for meta in self.coordinator.iter() {
-            tidemark_txn_coordinator::check(meta).map_err(|e| e.to_string())?;
-        }
-        self.groups.check()
     }
 }

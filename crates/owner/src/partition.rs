@@ -17,9 +17,6 @@ pub struct Partition {
     /// (leader epoch, first offset it may write), rising in both.
     pub epochs: Vec<(LeaderEpoch, i64)>,
     pub producers: PartitionProducers,
-    /// The stamp of the checkpoint block this state came from, 0 if none: replay skips the effects
-    /// of what is at or below it.
-    pub restored_at: JournalIndex,
 }
 
 impl Partition {
@@ -30,7 +27,6 @@ impl Partition {
             log_end_offset: 0,
             epochs: vec![(epoch, 0)],
             producers: PartitionProducers::new(),
-            restored_at: JournalIndex(0),
         }
     }
 
@@ -47,23 +43,6 @@ impl Partition {
             .lso(self.log_end_offset, self.log_start_offset)
     }
 
-    /// What must hold of one partition: ends in order, epochs rising, the crate's own rules.
-    pub fn check(&self) -> Result<(), String> {
-        self.producers.check();
-        let lso = self.last_stable_offset();
-        if !(self.log_start_offset <= lso && lso <= self.log_end_offset) {
-            return Err(format!(
-                "{}: log start {}, last stable {lso}, log end {} are out of order (I6)",
-                self.id, self.log_start_offset, self.log_end_offset
-            ));
-        }
-        let rising = self.epochs.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1);
-        match rising {
-            true => Ok(()),
-            false => Err(format!("{}: leader epochs {:?} (I5)", self.id, self.epochs)),
-        }
-    }
-
     pub fn watermarks(&self) -> Watermarks {
         Watermarks {
             partition: self.id,
@@ -75,22 +54,19 @@ impl Partition {
     }
 
     /// The journal's epoch rose, and with it the leader epoch, from the current end on.
-    pub fn apply_leader_epoch(&mut self, epoch: LeaderEpoch) {
-        assert!(
-            epoch > self.leader_epoch(),
-            "leader epoch of {} would go from {} to {epoch} (I5)",
-            self.id,
-            self.leader_epoch()
-        );
-        // An epoch that wrote nothing gives its place to the next.
-        while self
-            .epochs
-            .last()
-            .is_some_and(|&(_, start)| start >= self.log_end_offset)
-        {
-            self.epochs.pop();
+    pub fn apply_leader_epoch(&mut self, epoch: LeaderEpoch) -> Result<(), ApplyError> {
+        if epoch <= self.leader_epoch() {
+            return Err(ApplyError(format!(
+                "leader epoch of {} would go from {} to {epoch} (I5)",
+                self.id,
+                self.leader_epoch()
+            )));
         }
+        // An epoch that wrote nothing gives its place to the next.
+        self.epochs
+            .retain(|&(_, start_offset)| start_offset < self.log_end_offset);
         self.epochs.push((epoch, self.log_end_offset));
+        Ok(())
     }
 
     /// Applies one batch whose base offset is final. `index` is the record that holds it.

@@ -11,13 +11,20 @@ use tidemark_types::{JournalIndex, Tick, TopicId, TopicPartitionId};
 /// The version of the payload layout that this code writes, and the only one it reads.
 const FORMAT: u8 = 1;
 const HEAD_BYTES: usize = 5;
-const APPEND_HEAD_BYTES: usize = 24;
+pub(crate) const APPEND_HEAD_BYTES: usize = 24;
 
 /// One batch for one partition, its base offset and leader epoch final.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
     pub partition: TopicPartitionId,
     pub batch: Bytes,
+}
+
+impl Append {
+    /// Bytes that it takes in a record's payload.
+    pub fn size_bytes(&self) -> usize {
+        APPEND_HEAD_BYTES + self.batch.len()
+    }
 }
 
 /// An atomic set of appends: all of them are in the journal or none is.

@@ -35,19 +35,17 @@ impl Owner {
         step: &mut Step,
     ) -> Vec<ErrorCode> {
         // One bad partition fails the whole call: it gets its error, the others "not attempted".
-        let exists: Vec<bool> = request
+        let checked: Vec<ErrorCode> = request
             .partitions
             .iter()
-            .map(|(topic, partition)| self.metadata.partition(topic, *partition).is_some())
+            .map(|(topic, partition)| self.check_enrolled(topic, *partition))
             .collect();
-        if exists.contains(&false) {
-            return exists
-                .into_iter()
-                .map(|exists| match exists {
-                    true => ErrorCode::OperationNotAttempted,
-                    false => ErrorCode::UnknownTopicOrPartition,
-                })
-                .collect();
+        if checked.iter().any(|code| code.is_err()) {
+            let not_attempted = |code: ErrorCode| match code.is_err() {
+                true => code,
+                false => ErrorCode::OperationNotAttempted,
+            };
+            return checked.into_iter().map(not_attempted).collect();
         }
         let partitions = request.partitions.iter().cloned().collect();
         let error = self.enrol(
@@ -59,6 +57,17 @@ impl Owner {
             step,
         );
         vec![error; request.partitions.len()]
+    }
+
+    /// Only a user's partitions are named by clients. An internal one is refused as in Kafka: a
+    /// group's partition of `__consumer_offsets` comes with AddOffsetsToTxn, and no client has
+    /// business in the others, where its markers would stand among a coordinator's own records.
+    fn check_enrolled(&self, topic: &str, partition: i32) -> ErrorCode {
+        match self.metadata.topic(topic) {
+            Some(topic) if topic.internal => ErrorCode::TopicAuthorizationFailed,
+            Some(topic) if topic.has_partition(partition) => ErrorCode::None,
+            _ => ErrorCode::UnknownTopicOrPartition,
+        }
     }
 
     pub(crate) fn add_offsets(
@@ -93,8 +102,9 @@ impl Owner {
         if transactional_id.is_empty() {
             return ErrorCode::InvalidRequest;
         }
+        let existing = self.coordinator.get(transactional_id);
         let decided = txn::decide_add_partitions(
-            self.coordinator.get(transactional_id),
+            existing,
             producer_id,
             producer_epoch,
             &partitions,
@@ -102,6 +112,10 @@ impl Owner {
         );
         match decided {
             Err(code) => code,
+            // It could not be ended at one tick. Clients abort on this code and go on.
+            Ok(_) if existing.is_some_and(|meta| !self.can_end_with(meta, &partitions)) => {
+                ErrorCode::MessageTooLarge
+            }
             Ok(outcome) => {
                 let mut draft = self.begin(now);
                 self.write_outcome(

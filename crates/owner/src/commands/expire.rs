@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
-use tidemark_txn_coordinator::{self as txn, AbortReason};
+use tidemark_txn_coordinator::AbortReason;
 
 use crate::Owner;
 use crate::command::{Event, Now, Step};
 
 impl Owner {
-    /// Ends what is due. One record at most: the first due transaction, or else the groups; what
+    /// Ends what is due. One record at most: the next of a deletion that takes several, or the first
+    /// due transaction, or the groups; what
     /// else is due keeps [`Owner::next_deadline`] in the past and comes with the next step.
     pub(crate) fn expire(&mut self, now: &mut Now<'_>, step: &mut Step) {
+        if !self.deletions.is_empty() {
+            self.go_on_deleting(now, step);
+            return;
+        }
         let due = self
             .deadlines
             .first()
@@ -25,16 +30,8 @@ impl Owner {
     }
 
     fn time_out(&mut self, id: &Arc<str>, now: &Now<'_>, step: &mut Step) {
-        let meta = self
-            .coordinator
-            .get(id)
-            .cloned()
-            .expect("a deadline is armed for an ongoing transaction");
-        let (fresh, _) = self.peek_producer_id();
-        let outcome = txn::decide_abort_by_broker(&meta, AbortReason::Timeout, fresh, now.wall_ms)
-            .expect("a deadline is armed for an ongoing transaction");
         let mut draft = self.begin(now);
-        self.write_outcome(&mut draft, id, &outcome, fresh, now);
+        let meta = self.abort_by_broker(&mut draft, id, AbortReason::Timeout, now);
         self.finish(draft, step);
         step.events.push(Event::TransactionTimedOut {
             transactional_id: id.clone(),

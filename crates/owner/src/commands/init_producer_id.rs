@@ -30,6 +30,7 @@ impl Owner {
         now: &Now<'_>,
         step: &mut Step,
     ) -> Result<(ProducerId, ProducerEpoch), ErrorCode> {
+        let given = txn::InitProducerId::given(request.producer_id, request.producer_epoch)?;
         let mut draft = self.begin(now);
         let Some(id) = &request.transactional_id else {
             let fresh = self.take_producer_id(&mut draft, -1);
@@ -43,7 +44,7 @@ impl Owner {
             &txn::InitProducerId {
                 transactional_id: id.clone(),
                 timeout_ms: request.transaction_timeout_ms,
-                given: txn::InitProducerId::given(request.producer_id, request.producer_epoch)?,
+                given,
             },
             self.options.transaction_max_timeout_ms,
             fresh,

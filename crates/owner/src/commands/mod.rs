@@ -1,24 +1,28 @@
 //! One file per command: what is asked, how it is decided, what is answered.
 
+mod delete_topics;
 mod end_txn;
 mod enrol;
 mod expire;
 mod groups;
 mod init_producer_id;
+mod note_refused;
 mod offsets;
 mod produce;
 mod topics;
 mod transactions;
 mod txn_offset_commit;
 
+pub(crate) use delete_topics::Deletion;
+pub use delete_topics::{DeleteTopic, DeleteTopics, DeletedTopic};
 pub use end_txn::EndTxn;
 pub use enrol::{AddOffsets, AddPartitions};
 pub use init_producer_id::InitProducerId;
+pub use note_refused::{NoteRefused, RefusedBatch};
 pub use offsets::{OffsetFetch, OffsetFetchGroup};
 pub use produce::{Produce, ProduceBatch, Produced};
-pub use topics::{
-    CreateTopic, CreateTopics, CreatedTopic, DeleteTopic, DeleteTopics, DeletedTopic,
-};
+pub use topics::{CreateTopic, CreateTopics, CreatedTopic};
+pub(crate) use transactions::Deadline;
 pub use txn_offset_commit::TxnOffsetCommit;
 
 use tidemark_group_coordinator::{GroupReply, GroupReplyToken};
@@ -34,6 +38,10 @@ impl Owner {
         let mut step = Step::default();
         let reply = match command {
             Command::Produce(request) => Reply::Produce(self.produce(request, now, &mut step)),
+            Command::NoteRefused(request) => {
+                self.note_refused(&request);
+                Reply::NoteRefused
+            }
             Command::InitProducerId(request) => {
                 Reply::InitProducerId(self.init_producer_id(request, now, &mut step))
             }
@@ -51,7 +59,8 @@ impl Owner {
                 Reply::CreateTopics(self.create_topics(request, now, &mut step))
             }
             Command::DeleteTopics(request) => {
-                Reply::DeleteTopics(self.delete_topics(request, now, &mut step))
+                self.delete_topics(token, request, now, &mut step);
+                return step;
             }
             Command::OffsetCommit(request) => {
                 Reply::OffsetCommit(self.offset_commit(request, now, &mut step))

@@ -7,6 +7,7 @@ use tidemark_types::{ErrorCode, TopicPartitionId};
 
 use crate::Owner;
 use crate::command::{Now, Step};
+use crate::record::APPEND_HEAD_BYTES;
 
 /// The group to read, and what of it.
 #[derive(Clone, Debug)]
@@ -43,11 +44,15 @@ impl Owner {
             for record in &decided.records {
                 batch.push(Some(&record.encode_key()), record.encode_value().as_deref());
             }
+            let batch = batch.build();
             let mut draft = self.begin(now);
+            if draft.bytes + APPEND_HEAD_BYTES + batch.len() > self.max_record_bytes {
+                return vec![ErrorCode::InvalidCommitOffsetSize; known.len()];
+            }
             self.append(
                 &mut draft,
                 TopicPartitionId::consumer_offsets(partition),
-                BytesMut::from(&batch.build()[..]),
+                BytesMut::from(&batch[..]),
             );
             self.finish(draft, step);
         }

@@ -1,16 +1,19 @@
 //! Produce: the batches of one request, decided one by one and written as one record.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::BytesMut;
 use tidemark_producer_state::{AppendVerdict, Origin};
 use tidemark_record_batch::{TimestampType, ValidBatch};
-use tidemark_txn_coordinator::{self as txn, Partitions};
-use tidemark_types::{ErrorCode, ProducerId, TopicPartitionId};
+use tidemark_txn_coordinator::{self as txn, Partitions, TxnMeta};
+use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, TopicPartitionId};
 
 use crate::Owner;
 use crate::command::{Now, Step};
 use crate::draft::Draft;
+use crate::record::APPEND_HEAD_BYTES;
+use crate::room::{enrolled_bytes, transaction_bytes};
 
 /// From this version on a transaction's first batch enrols its partition (KIP-890, version 2).
 const IMPLICIT_ENROLMENT: i16 = 12;
@@ -31,6 +34,9 @@ pub struct ProduceBatch {
 pub struct Produce {
     /// The request's version: the transaction's dialect, and the codes the client knows.
     pub version: i16,
+    /// The id that the request speaks for, where it names one. A transactional batch must be of its
+    /// producer id: the right to write is that of the id that was named.
+    pub transactional_id: Option<Arc<str>>,
     pub batches: Vec<ProduceBatch>,
 }
 
@@ -57,6 +63,46 @@ impl Produced {
     }
 }
 
+/// What the batches of one request enrol (version 2), by transactional id. It is written once, after
+/// them, however many they are: all of it is one record.
+#[derive(Default)]
+struct Enrolments(BTreeMap<Arc<str>, Enrolment>);
+
+struct Enrolment {
+    producer_id: ProducerId,
+    epoch: ProducerEpoch,
+    partitions: Partitions,
+    /// What the transaction takes with them, as [`transaction_bytes`] counts.
+    bytes: usize,
+}
+
+impl Enrolments {
+    fn bytes(&self) -> usize {
+        self.0.values().map(|enrolment| enrolment.bytes).sum()
+    }
+
+    /// What one more partition adds.
+    fn bytes_for(&self, meta: &TxnMeta, topic: &str) -> usize {
+        let first = !self.0.contains_key(&meta.transactional_id);
+        let before = first.then(|| transaction_bytes(meta, meta.partitions.iter()));
+        before.unwrap_or(0) + enrolled_bytes(topic)
+    }
+
+    fn add(&mut self, meta: &TxnMeta, topic: &Arc<str>, partition: i32) {
+        let bytes = self.bytes_for(meta, topic);
+        let enrolment = self.0.entry(meta.transactional_id.clone());
+        let enrolment = enrolment.or_insert_with(|| Enrolment {
+            producer_id: meta.producer_id,
+            epoch: meta.epoch,
+            partitions: Partitions::new(),
+            bytes: 0,
+        });
+        if enrolment.partitions.insert((topic.clone(), partition)) {
+            enrolment.bytes += bytes;
+        }
+    }
+}
+
 impl Owner {
     pub(crate) fn produce(
         &mut self,
@@ -65,32 +111,65 @@ impl Owner {
         step: &mut Step,
     ) -> Vec<Produced> {
         let mut draft = self.begin(now);
+        let mut enrolments = Enrolments::default();
         let produced = request
             .batches
             .into_iter()
             .map(|batch| {
-                self.produce_batch(&mut draft, batch, request.version, now)
+                self.check_named(request.transactional_id.as_deref(), &batch)
+                    .and_then(|()| {
+                        self.produce_batch(&mut draft, &mut enrolments, batch, request.version)
+                    })
                     .unwrap_or_else(Produced::refused)
             })
             .collect();
+        for (id, enrolment) in enrolments.0 {
+            let outcome = txn::decide_implicit_enrolment(
+                self.coordinator.get(&id),
+                enrolment.producer_id,
+                enrolment.epoch,
+                &enrolment.partitions,
+                draft.wall_ms,
+            );
+            let outcome = outcome.expect("each of its partitions was accepted");
+            self.write_outcome(&mut draft, &id, &outcome, ProducerId::NONE, now);
+        }
         self.finish(draft, step);
         produced
+    }
+
+    /// 49 for a transactional batch of another id than the request names. (An id that nobody has
+    /// opened a session of is caught by the checks that follow.)
+    fn check_named(&self, named: Option<&str>, batch: &ProduceBatch) -> Result<(), ErrorCode> {
+        let header = &batch.valid.header;
+        let meta = self.coordinator.by_producer_id(header.producer_id);
+        match (named, meta) {
+            (Some(named), Some(meta))
+                if header.attributes.is_transactional() && *meta.transactional_id != *named =>
+            {
+                Err(ErrorCode::InvalidProducerIdMapping)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn produce_batch(
         &mut self,
         draft: &mut Draft,
+        enrolments: &mut Enrolments,
         mut batch: ProduceBatch,
         version: i16,
-        now: &Now<'_>,
     ) -> Result<Produced, ErrorCode> {
+        if batch.partition.topic.is_reserved() {
+            // Whatever a client's bytes are, they are no coordinator's records.
+            return Err(ErrorCode::InvalidTopicException);
+        }
         let header = &batch.valid.header;
-        let implicit_enrolment = version >= IMPLICIT_ENROLMENT;
         let partition = self
             .partitions
             .get(&batch.partition)
             .ok_or(ErrorCode::UnknownTopicOrPartition)?;
-        let mut enrol = None;
+        let mut enrols = None;
         if header.producer_id.is_some() {
             // P7: a producer id that belongs to a transactional id is fenced everywhere, also on
             // partitions that never saw it and for batches outside transactions.
@@ -99,29 +178,29 @@ impl Owner {
             // What the coordinator says counts only where the batch begins the transaction in this
             // partition; the window is asked before it, so that a repeat of an acknowledged batch
             // is answered as it was, also when its transaction has ended since.
-            let (pid, epoch) = (header.producer_id, header.producer_epoch);
-            let index = batch.partition.partition;
-            let enrolment = if !header.attributes.is_transactional() {
-                Ok(())
-            } else if implicit_enrolment {
-                let wanted = Partitions::from([(batch.topic.clone(), index)]);
-                txn::decide_implicit_enrolment(meta, pid, epoch, &wanted, draft.wall_ms).map(
-                    |outcome| enrol = meta.map(|meta| (meta.transactional_id.clone(), outcome)),
+            let by_itself = version >= IMPLICIT_ENROLMENT && header.attributes.is_transactional();
+            let enrolment = if by_itself {
+                check_implicit_enrolment(meta, &batch, draft.wall_ms)
+            } else if header.attributes.is_transactional() {
+                txn::check_transactional_produce(
+                    meta,
+                    header.producer_id,
+                    header.producer_epoch,
+                    &batch.topic,
+                    batch.partition.partition,
+                    version,
                 )
             } else {
-                txn::check_transactional_produce(meta, pid, epoch, &batch.topic, index, version)
+                Ok(())
             };
-            let verdict = partition.producers.decide_append(
-                header,
-                Origin::Client {
-                    transactional_v2: implicit_enrolment && header.attributes.is_transactional(),
-                    enrolment,
-                },
-            )?;
+            let origin = Origin::Client {
+                transactional_v2: by_itself,
+                enrolment,
+            };
             if let AppendVerdict::Duplicate {
                 base_offset,
                 log_append_time,
-            } = verdict
+            } = partition.producers.decide_append(header, origin)?
             {
                 return Ok(Produced {
                     error: ErrorCode::None,
@@ -130,11 +209,19 @@ impl Owner {
                     log_start_offset: partition.log_start_offset,
                 });
             }
+            let enrolled =
+                |meta: &&TxnMeta| meta.has_partition(&batch.topic, batch.partition.partition);
+            enrols = meta.filter(|meta| by_itself && !enrolled(meta));
+        }
+        let more = enrols.map_or(0, |meta| enrolments.bytes_for(meta, &batch.topic));
+        let bytes = draft.bytes + APPEND_HEAD_BYTES + batch.bytes.len() + enrolments.bytes() + more;
+        if bytes > self.max_record_bytes {
+            return Err(ErrorCode::MessageTooLarge);
+        }
+        if let Some(meta) = enrols {
+            enrolments.add(meta, &batch.topic, batch.partition.partition);
         }
         let log_start_offset = partition.log_start_offset;
-        if let Some((id, outcome)) = enrol {
-            self.write_outcome(draft, &id, &outcome, ProducerId::NONE, now);
-        }
         batch
             .valid
             .finish(&mut batch.bytes, batch.timestamp_type, draft.wall_ms);
@@ -150,4 +237,16 @@ impl Owner {
             log_start_offset,
         })
     }
+}
+
+/// Whether a version 2 batch may begin its transaction in its partition.
+fn check_implicit_enrolment(
+    meta: Option<&TxnMeta>,
+    batch: &ProduceBatch,
+    wall_ms: i64,
+) -> Result<(), ErrorCode> {
+    let header = &batch.valid.header;
+    let wanted = Partitions::from([(batch.topic.clone(), batch.partition.partition)]);
+    let (producer_id, epoch) = (header.producer_id, header.producer_epoch);
+    txn::decide_implicit_enrolment(meta, producer_id, epoch, &wanted, wall_ms).map(|_| ())
 }

@@ -1,14 +1,16 @@
-//! CreateTopics, auto-creation and DeleteTopics, and what a new data directory begins with.
+//! CreateTopics and auto-creation, and what a new data directory begins with.
 
 use std::collections::BTreeMap;
 
-use bytes::BytesMut;
 use tidemark_metadata::{CreateTopicRequest, MetadataImage, MetadataRecord, Refusal};
-use tidemark_record_batch::BatchBuilder;
-use tidemark_types::{ErrorCode, NodeId, TopicId, TopicPartitionId};
+use tidemark_types::{ErrorCode, NodeId, TopicId};
 
 use crate::Owner;
 use crate::command::{Now, Step};
+use crate::draft::Draft;
+
+/// Heads and lengths around one record in a batch of its own.
+const METADATA_BATCH_BYTES: usize = 128;
 
 /// One topic to create.
 #[derive(Clone, Debug, Default)]
@@ -39,26 +41,6 @@ pub struct CreatedTopic {
     /// Zero unless it was created.
     pub id: TopicId,
     pub partitions: i32,
-}
-
-/// One topic to delete, by name or by id.
-#[derive(Clone, Debug)]
-pub enum DeleteTopic {
-    Name(String),
-    Id(TopicId),
-}
-
-#[derive(Clone, Debug)]
-pub struct DeleteTopics {
-    pub topics: Vec<DeleteTopic>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeletedTopic {
-    pub name: Option<String>,
-    pub id: TopicId,
-    pub error: ErrorCode,
-    pub message: Option<String>,
 }
 
 impl Owner {
@@ -127,6 +109,17 @@ impl Owner {
                         id: TopicId::ZERO,
                         partitions: -1,
                     },
+                    Ok((_, _, record)) if !self.has_room_for(&draft, &record) => CreatedTopic {
+                        name: topic.name.clone(),
+                        error: ErrorCode::InvalidRequest,
+                        message: Some(
+                            "with what stands before it in the request the topic does not fit one \
+                             journal record; create fewer at a time"
+                                .to_owned(),
+                        ),
+                        id: TopicId::ZERO,
+                        partitions: -1,
+                    },
                     Ok((id, partitions, record)) => {
                         if !request.validate_only {
                             self.append_metadata(&mut draft, &[record]);
@@ -148,6 +141,11 @@ impl Owner {
             .collect();
         self.finish(draft, step);
         created
+    }
+
+    fn has_room_for(&self, draft: &Draft, record: &MetadataRecord) -> bool {
+        let bytes = record.key().len() + record.value().len() + METADATA_BATCH_BYTES;
+        draft.bytes + bytes <= self.max_record_bytes
     }
 
     fn decide_create(
@@ -172,72 +170,7 @@ impl Owner {
         };
         match record {
             MetadataRecord::TopicCreated { id, partitions, .. } => Ok((id, partitions, record)),
-            other => unreachable!("creating a topic decided on {other:?}"),
+            other => panic!("creating a topic decided on {other:?}"),
         }
-    }
-
-    pub(crate) fn delete_topics(
-        &mut self,
-        request: DeleteTopics,
-        now: &Now<'_>,
-        step: &mut Step,
-    ) -> Vec<DeletedTopic> {
-        let mut draft = self.begin(now);
-        let deleted = request
-            .topics
-            .into_iter()
-            .map(|topic| {
-                let (decided, name, id) = match &topic {
-                    DeleteTopic::Name(name) => {
-                        let id = self.metadata.topic(name).map(|t| t.id);
-                        (
-                            self.metadata.decide_delete_topic(name),
-                            Some(name.clone()),
-                            id,
-                        )
-                    }
-                    DeleteTopic::Id(id) => {
-                        let name = self.metadata.topic_by_id(*id).map(|t| t.name.to_string());
-                        (
-                            self.metadata.decide_delete_topic_by_id(*id),
-                            name,
-                            Some(*id),
-                        )
-                    }
-                };
-                let (error, message) = match decided {
-                    Err((error, message)) => (error, Some(message)),
-                    Ok(record) => {
-                        let offsets = self
-                            .groups
-                            .records_for_deleted_topic(name.as_deref().unwrap_or_default());
-                        self.append_metadata(&mut draft, &[record]);
-                        for (partition, records) in offsets {
-                            let mut batch = BatchBuilder::new(draft.wall_ms);
-                            for record in &records {
-                                batch.push(
-                                    Some(&record.encode_key()),
-                                    record.encode_value().as_deref(),
-                                );
-                            }
-                            self.append(
-                                &mut draft,
-                                TopicPartitionId::consumer_offsets(partition),
-                                BytesMut::from(&batch.build()[..]),
-                            );
-                        }
-                        (ErrorCode::None, None)
-                    }
-                };
-                DeletedTopic {
-                    name,
-                    id: id.unwrap_or(TopicId::ZERO),
-                    error,
-                    message,
-                }
-            })
-            .collect();
-        self.finish(draft, step);
-        deleted
     }
 }

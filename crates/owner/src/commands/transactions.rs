@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tidemark_record_batch::{ControlType, control_batch};
-use tidemark_txn_coordinator::{self as txn, MarkerSet, Outcome, TxnMeta, TxnState};
+use tidemark_txn_coordinator::{self as txn, AbortReason, MarkerSet, Outcome, TxnMeta, TxnState};
 use tidemark_types::{
     COORDINATOR_PARTITIONS, CoordinatorEpoch, MonoTime, ProducerId, TopicPartitionId,
     coordinator_partition,
@@ -38,6 +38,24 @@ impl Owner {
             self.store_transaction(draft, next);
             self.rearm(id, now);
         }
+    }
+
+    /// Aborts an ongoing transaction that its client has not ended, and fences the client. Returns
+    /// the state before.
+    pub(crate) fn abort_by_broker(
+        &mut self,
+        draft: &mut Draft,
+        id: &Arc<str>,
+        reason: AbortReason,
+        now: &Now<'_>,
+    ) -> TxnMeta {
+        let meta = self.coordinator.get(id).cloned();
+        let meta = meta.expect("only an ongoing transaction is aborted");
+        let (fresh, _) = self.peek_producer_id();
+        let outcome = txn::decide_abort_by_broker(&meta, reason, fresh, draft.wall_ms)
+            .expect("only an ongoing transaction is aborted");
+        self.write_outcome(draft, id, &outcome, fresh, now);
+        meta
     }
 
     /// Appends a transactional id's new state to its partition of `__transaction_state`.
@@ -92,25 +110,44 @@ impl Owner {
         }
     }
 
-    /// Arms or drops the deadline of a transactional id after its state changed.
+    /// Arms or drops the deadline of a transactional id after its state changed. A deadline counts
+    /// from the start of its transaction: what the transaction does later leaves it where it is,
+    /// also when the wall clock has been set meanwhile.
     fn rearm(&mut self, transactional_id: &Arc<str>, now: &Now<'_>) {
-        if let Some(at) = self.deadline_of.remove(transactional_id) {
-            self.deadlines.remove(&(at, transactional_id.clone()));
-        }
-        let Some(meta) = self.coordinator.get(transactional_id) else {
+        let ongoing = self
+            .coordinator
+            .get(transactional_id)
+            .filter(|meta| meta.state == TxnState::Ongoing);
+        let armed = self.deadline_of.get(transactional_id);
+        if let (Some(meta), Some(armed)) = (ongoing, armed)
+            && armed.txn_number == meta.txn_number
+        {
             return;
-        };
-        if meta.state != TxnState::Ongoing {
-            return;
         }
-        let at = deadline(meta, now.mono, now.wall_ms);
-        self.deadlines.insert((at, transactional_id.clone()));
-        self.deadline_of.insert(transactional_id.clone(), at);
+        let next = ongoing.map(|meta| Deadline {
+            at: deadline(meta, now.mono, now.wall_ms),
+            txn_number: meta.txn_number,
+        });
+        if let Some(armed) = self.deadline_of.remove(transactional_id) {
+            self.deadlines.remove(&(armed.at, transactional_id.clone()));
+        }
+        if let Some(next) = next {
+            self.deadlines.insert((next.at, transactional_id.clone()));
+            self.deadline_of.insert(transactional_id.clone(), next);
+        }
     }
 
     /// After replay: every ongoing transaction gets the time it had left by the wall clock, never
     /// more than its whole timeout, and groups get fresh sessions.
+    ///
+    /// Panics when [`Owner::check_replayed`] finds something wrong: going on would serve what is
+    /// not there.
     pub fn arm_after_replay(&mut self, now: &Now<'_>) {
+        if let Err(e) = self.check_replayed() {
+            panic!("after replay: {e}");
+        }
+        self.restored.clear();
+        self.armed = true;
         let ongoing: Vec<Arc<str>> = self
             .coordinator
             .iter()
@@ -122,6 +159,13 @@ impl Owner {
         }
         self.groups.restore_after_replay(now.mono, now.wall_ms);
     }
+}
+
+/// When a transaction times out, and which of its transactional id it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) at: MonoTime,
+    txn_number: u64,
 }
 
 fn deadline(meta: &TxnMeta, now: MonoTime, wall_ms: i64) -> MonoTime {

@@ -16,6 +16,8 @@ use crate::Owner;
 use crate::command::{Now, Step};
 
 use super::offsets::{keep, spread};
+use crate::record::APPEND_HEAD_BYTES;
+use crate::room::{enrolled_bytes, transaction_bytes};
 
 #[derive(Clone, Debug)]
 pub struct TxnOffsetCommit {
@@ -92,6 +94,11 @@ impl Owner {
             .producers
             .decide_append(&header, Origin::Coordinator)?;
         let mut draft = self.begin(now);
+        let state_bytes = meta.map_or(0, |meta| transaction_bytes(meta, meta.partitions.iter()));
+        let bytes = draft.bytes + APPEND_HEAD_BYTES + batch.len() + state_bytes;
+        if bytes + enrolled_bytes(CONSUMER_OFFSETS) > self.max_record_bytes {
+            return Err(ErrorCode::InvalidCommitOffsetSize);
+        }
         if let Some(outcome) = enrol {
             self.write_outcome(
                 &mut draft,

@@ -1,0 +1,16 @@
+//! Stories over the whole owner: commands in, records, replies and what readers see out.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bounds;
+mod fencing;
+mod groups;
+mod idempotence;
+mod overlap;
+mod records;
+mod start;
+mod timeouts;
+mod topics;
+mod transactions;
+mod version_2;
