@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tidemark_disk::{Disk, OpenMode, SimDisk, read_all};
 use tidemark_journal::{Journal, JournalError, JournalOptions};
 use tidemark_types::JournalIndex;
@@ -23,6 +25,12 @@ fn three_records() -> SimDisk {
     }
     running.journal.shutdown();
     disk
+}
+
+/// Makes a changed frame intact.
+fn put_crc(frame: &mut [u8]) {
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &frame[4..]) as u32;
+    frame[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// A disk with the same files, whose slots can be changed alone.
@@ -218,8 +226,7 @@ fn slots_of_another_journal_and_of_a_later_version_are_refused() {
     let mut frame = vec![0; FRAME_HEADER as usize];
     file.read_at(&mut frame, at).unwrap();
     frame[9] = 9;
-    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &frame[4..]) as u32;
-    frame[..4].copy_from_slice(&crc.to_le_bytes());
+    put_crc(&mut frame);
     file.write_at(&frame, at).unwrap();
     let refused = refusal(&disk);
     let message = refused.to_string();
@@ -282,6 +289,80 @@ fn what_a_cut_left_behind_never_comes_back() {
         assert_eq!(found.payloads()[1], "another record 2");
         assert_eq!(found.recovered[1].epoch, 1);
     }
+}
+
+#[test]
+fn a_cut_stays_even_when_what_was_cut_can_be_read_again() {
+    let disk = SimDisk::new(1);
+    let mut running = start(&disk);
+    running.append_and_wait(&payload(1, 40));
+    running.append_and_wait(&payload(2, 40));
+    drop(running);
+    let file = disk.open(&slot_path(0), OpenMode::ReadWrite).unwrap();
+    let mut page = vec![0; PAGE as usize];
+    file.read_at(&mut page, 2 * PAGE).unwrap();
+    file.write_at(&[0; 4096], 2 * PAGE).unwrap();
+    let mut running = start(&disk);
+    assert_eq!(running.next_index, 2);
+    running.append_and_wait(&Bytes::from_static(b"another record 2"));
+    drop(running);
+    file.write_at(&page, 2 * PAGE).unwrap();
+    let found = start(&disk);
+    assert_eq!(found.payloads()[1], "another record 2");
+    assert_eq!(found.next_index, 3);
+}
+
+#[test]
+fn a_frame_that_was_replaced_breaks_the_chain() {
+    let disk = three_records();
+    let file = disk.open(&slot_path(0), OpenMode::ReadWrite).unwrap();
+    let mut frame = vec![0; FRAME_HEADER as usize + 40];
+    file.read_at(&mut frame, 2 * PAGE).unwrap();
+    frame[FRAME_HEADER as usize] ^= 1;
+    put_crc(&mut frame);
+    file.write_at(&frame, 2 * PAGE).unwrap();
+    let refused = refusal(&disk);
+    let end = 2 * PAGE + FRAME_HEADER + 40;
+    assert!(
+        matches!(refused, JournalError::Damaged { position, .. } if position == end),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
+    let disk = SimDisk::new(1);
+    let mut running = start(&disk);
+    let mut rng = StdRng::seed_from_u64(1);
+    let payloads: Vec<Bytes> = (1..=60)
+        .map(|index| payload(index, rng.random_range(0..4_000)))
+        .collect();
+    for burst in payloads.chunks(7) {
+        burst.iter().for_each(|payload| running.append(payload));
+        running.confirmed(running.next_index - 1).unwrap();
+    }
+    running.journal.shutdown();
+    let files = disk.list(&options().dir).unwrap();
+    let (mut refused, mut same) = (0, 0);
+    for _ in 0..1000 {
+        let damaged = copy(&disk);
+        let file = &files[rng.random_range(0..files.len())];
+        // Half of them in the first pages, where a slot is described.
+        let end = [file.len, 2 * PAGE][rng.random_range(0..2)];
+        let position = rng.random_range(0..end);
+        let path = options().dir.join(&file.name);
+        damaged
+            .corrupt(&path, position, 1 << rng.random_range(0..8))
+            .unwrap();
+        match start_from(Arc::new(damaged), options(), 1) {
+            Ok(running) => {
+                assert!(running.payloads() == payloads, "{path:?} {position}");
+                same += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 100 && same > 100, "{refused} {same}");
 }
 
 #[test]
