@@ -111,7 +111,7 @@ fn a_commit_alone_costs_one_write_and_one_sync() {
 fn an_idle_journal_writes_one_mark_and_then_nothing() {
     let disk = SimDisk::new(1);
     let options = JournalOptions {
-        mark_after: Duration::from_millis(1),
+        mark_after: Duration::ZERO,
         ..options()
     };
     let mut running = start_from(Arc::new(disk.clone()), options, 1).unwrap();
