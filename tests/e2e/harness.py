@@ -279,6 +279,9 @@ class Env:
             "bootstrap.servers": self.address,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 500,
+            # With only one broker there is nobody else to ask while it restarts; and after a re-bootstrap
+            # librdkafka 2.16 can wait for ever in send_offsets_to_transaction (its issue 5511).
+            "metadata.recovery.strategy": "none",
             "log_level": 2,
             "error_cb": lambda error: None,
         }

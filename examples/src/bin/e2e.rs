@@ -70,7 +70,10 @@ fn nanos_since(start: Instant) -> u64 {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    ensure!(args.record_bytes >= 8, "a record holds at least its 8-byte time");
+    ensure!(
+        args.record_bytes >= 8,
+        "a record holds at least its 8-byte time"
+    );
     let start = Instant::now();
     let total = args.count + args.warm_up;
 
@@ -158,8 +161,16 @@ fn main() -> Result<()> {
         "{} of {total} records were received",
         received.len()
     );
-    let acks = producer.context().latencies.lock().expect("no holder panics");
-    ensure!(acks.len() == total, "{} of {total} were acknowledged", acks.len());
+    let acks = producer
+        .context()
+        .latencies
+        .lock()
+        .expect("no holder panics");
+    ensure!(
+        acks.len() == total,
+        "{} of {total} were acknowledged",
+        acks.len()
+    );
     let e2e = Percentiles::of(&received[args.warm_up..]);
     let ack = Percentiles::of(&acks[args.warm_up..]);
     if args.json {
@@ -168,7 +179,13 @@ fn main() -> Result<()> {
             serde_json::json!({"rate": args.rate, "count": args.count, "e2e_ms": e2e.json(), "ack_ms": ack.json()})
         );
     } else {
-        println!("e2e: rate={}/s count={} {} | ack {}", args.rate, args.count, e2e.text(), ack.text());
+        println!(
+            "e2e: rate={}/s count={} {} | ack {}",
+            args.rate,
+            args.count,
+            e2e.text(),
+            ack.text()
+        );
     }
     Ok(())
 }

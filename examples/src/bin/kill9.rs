@@ -115,7 +115,9 @@ impl Shared {
         config
             .set("bootstrap.servers", &self.address)
             .set("reconnect.backoff.ms", "20")
-            .set("reconnect.backoff.max.ms", "200");
+            .set("reconnect.backoff.max.ms", "200")
+            // As in the word count: one broker, and librdkafka's issue 5511.
+            .set("metadata.recovery.strategy", "none");
         config
     }
 }

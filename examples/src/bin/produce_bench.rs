@@ -120,7 +120,10 @@ fn produce(
         .set("bootstrap.servers", &args.brokers)
         .set("acks", "all")
         .set("linger.ms", linger_ms)
-        .set("enable.idempotence", if idempotent { "true" } else { "false" })
+        .set(
+            "enable.idempotence",
+            if idempotent { "true" } else { "false" },
+        )
         .set("queue.buffering.max.messages", "500000")
         .create_with_context(Counts::default())?;
     producer
@@ -165,7 +168,9 @@ fn produce(
             serde_json::json!({"records": count, "record_bytes": record_bytes, "seconds": seconds, "records_per_s": per_second, "mb_per_s": mb})
         );
     } else {
-        println!("produce: records={count} bytes={record_bytes} {per_second:.0} records/s {mb:.1} MB/s");
+        println!(
+            "produce: records={count} bytes={record_bytes} {per_second:.0} records/s {mb:.1} MB/s"
+        );
     }
     Ok(())
 }
@@ -173,7 +178,10 @@ fn produce(
 fn transactions(args: &Args, seconds: f64, records: usize, record_bytes: usize) -> Result<()> {
     let producer: BaseProducer<Counts> = ClientConfig::new()
         .set("bootstrap.servers", &args.brokers)
-        .set("transactional.id", format!("bench-{}", rand::rng().next_u64()))
+        .set(
+            "transactional.id",
+            format!("bench-{}", rand::rng().next_u64()),
+        )
         .set("linger.ms", "0")
         .create_with_context(Counts::default())?;
     let wait = Duration::from_secs(30);
