@@ -29,7 +29,7 @@ impl Published {
         Arc::new(Published::default())
     }
 
-    /// Makes everything up to `tick` visible, in all partitions at the same instant (P14).
+    /// I4: makes everything up to `tick` visible, in all partitions at the same instant.
     pub fn publish(&self, tick: Tick) {
         let mut inner = self.inner.lock();
         assert!(

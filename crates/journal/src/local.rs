@@ -173,6 +173,7 @@ impl Journal for LocalJournal {
             request.index
         );
         let mut state = self.shared.state.lock();
+        // I1
         assert!(
             request.index.0 == state.last_index.0 + 1 && request.tick > state.last_tick,
             "record {} at tick {} does not follow record {} at tick {}",

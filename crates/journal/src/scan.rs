@@ -154,6 +154,7 @@ fn check_order(
     }
     let is_record = frame.kind == frame::KIND_RECORD;
     let next = cursor.next_index.0;
+    // I1
     let in_order = if is_record {
         frame.index.0 == next && frame.tick > cursor.highest_tick
     } else {

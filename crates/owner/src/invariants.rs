@@ -7,7 +7,7 @@ use crate::Owner;
 use crate::partition::Partition;
 
 impl Owner {
-    /// Checks what must hold between records: I2, I6, I9 and the crates' own invariants. Slow; for
+    /// Checks what must hold between records: I2, I6, I11 and the crates' own invariants. Slow; for
     /// tests and the model.
     pub fn check(&self) -> Result<(), String> {
         self.metadata.check()?;
@@ -24,7 +24,7 @@ impl Owner {
         self.groups.check()
     }
 
-    /// I9: no transaction is open in a partition that no coordinator knows of, so that each one
+    /// I11: no transaction is open in a partition that no coordinator knows of, so that each one
     /// ends: by its client, by a new session or by its timeout.
     fn check_open_transactions(&self, partition: &Partition) -> Result<(), String> {
         let id = partition.id;
@@ -43,7 +43,7 @@ impl Owner {
                 });
             if !known {
                 return Err(format!(
-                    "{id}: the transaction of producer {} open at {} is known to no coordinator (I9)",
+                    "{id}: the transaction of producer {} open at {} is known to no coordinator (I11)",
                     open.producer_id, open.first_offset
                 ));
             }
@@ -65,7 +65,7 @@ impl Owner {
                 if !is_open {
                     return Err(format!(
                         "{CONSUMER_OFFSETS}-{index}: offsets of producer {producer_id} wait for a \
-                         marker that will not come (I9)"
+                         marker that will not come (I11)"
                     ));
                 }
             }
@@ -80,7 +80,7 @@ impl Owner {
             let armed = self.deadline_of.get(&meta.transactional_id);
             if self.armed && ongoing != armed.is_some() {
                 return Err(format!(
-                    "transactional id {:?} is {} and its deadline {armed:?} (I9)",
+                    "transactional id {:?} is {} and its deadline {armed:?} (I11)",
                     meta.transactional_id, meta.state
                 ));
             }

@@ -185,6 +185,7 @@ impl PartitionLog {
     }
 
     fn push_tail(&self, inner: &mut Inner, batch: TailBatch) {
+        // I2
         assert_eq!(
             batch.base_offset, inner.end_offset,
             "{}: a batch must begin where the log ends",

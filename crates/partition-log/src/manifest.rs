@@ -126,7 +126,7 @@ impl PartitionLog {
     /// What a checkpoint must keep of this log. Taken on the owner's thread, so that it and the
     /// partition's own block are of the same journal position.
     ///
-    /// Only bytes that a completed [`crate::WriteBehind::sync_dirty`] covers are named.
+    /// I10: only bytes that a completed [`crate::WriteBehind::sync_dirty`] covers are named.
     pub fn segment_manifest(&self) -> SegmentManifest {
         let inner = self.lock();
         let segments: Vec<SegmentState> = inner

@@ -394,6 +394,7 @@ impl PartitionLog {
             .iter()
             .take(ROUND_BATCHES)
             .take_while(|batch| {
+                // I10: only what is confirmed.
                 let first = bytes == 0;
                 bytes += batch.bytes.len();
                 batch.tick <= confirmed && (first || bytes <= max_bytes)

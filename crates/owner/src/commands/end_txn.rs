@@ -43,6 +43,7 @@ impl Owner {
             fresh,
             now.wall_ms,
         )?;
+        // I7: markers, offsets and state in one draft, hence one record.
         let mut draft = self.begin(now);
         self.write_outcome(&mut draft, id, &outcome, fresh, now);
         self.finish(draft, step);

@@ -73,7 +73,7 @@ impl Owner {
     }
 
     /// Takes the next producer id, recording a new block first when the last one is spent: the
-    /// block is in the same record as the first use of it, so an id that left is never free again.
+    /// block is in the same record as the first use of it, so an id that left is never free again (I9).
     pub(crate) fn take_producer_id(
         &mut self,
         draft: &mut Draft,

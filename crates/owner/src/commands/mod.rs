@@ -109,7 +109,7 @@ impl Owner {
         let (record, observations) = self.seal(draft);
         assert!(
             record.is_none() || step.record.is_none(),
-            "a step writes at most one record"
+            "a step writes at most one record (I7)"
         );
         if record.is_some() {
             step.record = record;
