@@ -1,4 +1,4 @@
-//! Idempotent produce (protocol.md 3.1): the window of five, gaps, epochs, restarts.
+//! Idempotent produce: the window of five, gaps, epochs, restarts.
 
 use tidemark_owner::{Command, NoteRefused, RefusedBatch, Reply};
 use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
