@@ -51,7 +51,8 @@ pub fn check_any_produce(
 ///
 /// Errors: 49 (no such id, or another's producer id); 47 for any other epoch than the current, but
 /// 120 for version 2 whose transaction the broker has aborted, because its clients take 47 as fatal
-/// here and need only abort; 48 for the classic dialect if the group was not added.
+/// here and need only abort; 120 for the classic dialect if the group was not added, which
+/// [`crate::map_for_version`] turns into 48 below TxnOffsetCommit v4.
 pub fn check_txn_offset_commit(
     meta: Option<&TxnMeta>,
     producer_id: ProducerId,
@@ -77,7 +78,7 @@ pub fn check_txn_offset_commit(
     if dialect == Dialect::V2 || enrolled {
         Ok(())
     } else {
-        Err(ErrorCode::InvalidTxnState)
+        Err(ErrorCode::TransactionAbortable)
     }
 }
 

@@ -129,7 +129,7 @@ fn transactional_offsets_need_the_group_in_the_transaction() {
     };
     assert_eq!(
         check(&s, pair, Dialect::V1),
-        Err(ErrorCode::InvalidTxnState)
+        Err(ErrorCode::TransactionAbortable)
     );
     assert_eq!(check(&s, pair, Dialect::V2), Ok(()), "it enrols by itself");
     s.enrol(Dialect::V1, pair, &[(CONSUMER_OFFSETS, 9)])

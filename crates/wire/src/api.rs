@@ -105,13 +105,13 @@ const NEVER: i16 = i16::MAX;
 api_table! {
     // Advertised from 0, though versions below 3 are refused: librdkafka decides from the smallest
     // Produce version whether it may compress (KAFKA-18659).
-    Produce = 0, decodes 3..=13, flexible 9, serves 3..=10, advertised from 0;
+    Produce = 0, decodes 3..=13, flexible 9, serves 3..=13, advertised from 0;
     Fetch = 1, decodes 4..=18, flexible 12, serves 4..=16, advertised from 4;
     ListOffsets = 2, decodes 1..=10, flexible 6, serves 1..=7, advertised from 1;
     Metadata = 3, decodes 0..=13, flexible 9, serves 0..=13, advertised from 0;
     OffsetCommit = 8, decodes 2..=9, flexible 8, serves 2..=9, advertised from 2;
     OffsetFetch = 9, decodes 1..=9, flexible 6, serves 1..=9, advertised from 1;
-    FindCoordinator = 10, decodes 0..=6, flexible 3, serves 0..=2, advertised from 0;
+    FindCoordinator = 10, decodes 0..=6, flexible 3, serves 0..=6, advertised from 0;
     JoinGroup = 11, decodes 0..=9, flexible 6, serves 0..=5, advertised from 0;
     Heartbeat = 12, decodes 0..=4, flexible 4, serves 0..=3, advertised from 0;
     LeaveGroup = 13, decodes 0..=5, flexible 4, serves 0..=1, advertised from 0;
@@ -123,13 +123,13 @@ api_table! {
     CreateTopics = 19, decodes 2..=7, flexible 5, serves 2..=4, advertised from 2;
     DeleteTopics = 20, decodes 1..=6, flexible 4, serves 1..=4, advertised from 1;
     DeleteRecords = 21, decodes 0..=2, flexible 2;
-    InitProducerId = 22, decodes 0..=5, flexible 2, serves 0..=4, advertised from 0;
+    InitProducerId = 22, decodes 0..=5, flexible 2, serves 0..=5, advertised from 0;
     OffsetForLeaderEpoch = 23, decodes 2..=4, flexible 4;
-    AddPartitionsToTxn = 24, decodes 0..=5, flexible 3, serves 0..=0, advertised from 0;
-    AddOffsetsToTxn = 25, decodes 0..=4, flexible 3, serves 0..=0, advertised from 0;
-    EndTxn = 26, decodes 0..=5, flexible 3, serves 0..=1, advertised from 0;
+    AddPartitionsToTxn = 24, decodes 0..=5, flexible 3, serves 0..=3, advertised from 0;
+    AddOffsetsToTxn = 25, decodes 0..=4, flexible 3, serves 0..=4, advertised from 0;
+    EndTxn = 26, decodes 0..=5, flexible 3, serves 0..=5, advertised from 0;
     WriteTxnMarkers = 27, decodes 1..=1, flexible 1;
-    TxnOffsetCommit = 28, decodes 0..=5, flexible 3, serves 0..=3, advertised from 0;
+    TxnOffsetCommit = 28, decodes 0..=5, flexible 3, serves 0..=5, advertised from 0;
     DescribeConfigs = 32, decodes 1..=4, flexible 4, serves 1..=1, advertised from 1;
     SaslAuthenticate = 36, decodes 0..=2, flexible 2, before_auth true;
     CreatePartitions = 37, decodes 0..=3, flexible 2;

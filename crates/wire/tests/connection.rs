@@ -84,7 +84,8 @@ fn what_is_not_served_closes_the_connection() {
     // A version too old, one too new, and a known API that is not served at all.
     for (key, version) in [
         (ApiKey::Produce, 2),
-        (ApiKey::Produce, 11),
+        (ApiKey::Produce, 14),
+        (ApiKey::AddPartitionsToTxn, 4),
         (ApiKey::Metadata, -1),
         (ApiKey::WriteTxnMarkers, 1),
     ] {

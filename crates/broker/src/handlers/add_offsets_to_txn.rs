@@ -1,4 +1,6 @@
-//! AddOffsetsToTxn (25), v0: a transaction will commit a group's offsets.
+//! AddOffsetsToTxn (25), v0-v4: a transaction will commit a group's offsets.
+//!
+//! v2 PRODUCER_FENCED (KIP-588); v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890).
 
 use std::sync::Arc;
 

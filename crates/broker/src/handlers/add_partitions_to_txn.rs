@@ -1,7 +1,8 @@
-//! AddPartitionsToTxn (24), v0: a transaction names partitions it will write.
+//! AddPartitionsToTxn (24), v0-v3: a transaction names partitions it will write.
 //!
-//! Answered when the enrolment is durable: a lost one would be fatal for the client later. v4 and
-//! later are for brokers only.
+//! Answered when the enrolment is durable: a lost one would be fatal for the client later. v2
+//! PRODUCER_FENCED (KIP-588); v3 flexible. v4 and later are for brokers only: Kafka asks for
+//! CLUSTER_ACTION there, and clients stay below.
 
 use std::sync::Arc;
 
@@ -46,7 +47,8 @@ pub(crate) async fn handle(cx: Cx, request: AddPartitionsToTxnRequest) -> Pendin
                     .iter()
                     .map(|partition| {
                         let error = codes.next().unwrap_or(ErrorCode::CoordinatorNotAvailable);
-                        let error = map_for_version(TxnApi::AddPartitionsToTxn, cx.version(), error);
+                        let error =
+                            map_for_version(TxnApi::AddPartitionsToTxn, cx.version(), error);
                         AddPartitionsToTxnPartitionResult::default()
                             .with_partition_index(*partition)
                             .with_partition_error_code(error.code())
@@ -57,7 +59,9 @@ pub(crate) async fn handle(cx: Cx, request: AddPartitionsToTxnRequest) -> Pendin
                     .with_results_by_partition(partitions)
             })
             .collect();
-        cx.answer(&AddPartitionsToTxnResponse::default().with_results_by_topic_v3_and_below(results))
+        cx.answer(
+            &AddPartitionsToTxnResponse::default().with_results_by_topic_v3_and_below(results),
+        )
     })
     .await
 }

@@ -7,10 +7,34 @@
 use bytes::Bytes;
 use kafka_protocol::messages::RequestKind;
 use tidemark_types::ErrorCode;
-use tidemark_wire::api_versions::api_versions_response;
+use tidemark_wire::api_versions::{Feature, api_versions_response};
 use tidemark_wire::{RequestHeader, WireError, decode_body, encode_response};
 
 use super::{Outcome, Pending};
+
+/// The features of KIP-584, as of a Kafka 4.1. A feature that is not here is not served: clients then
+/// do without it (`group.version`: KIP-848's consumer groups; `share.version`: share groups).
+const FEATURES: &[Feature] = &[
+    // Level 27 is 4.1-IV1. Tools guess from it which requests they may send.
+    Feature {
+        name: "metadata.version",
+        min_level: 7,
+        max_level: 27,
+        finalized_level: 27,
+    },
+    // Level 2: clients that know it end each transaction with a new epoch and let Produce enrol
+    // their partitions (KIP-890). Which way a client goes is its own choice, request by request.
+    Feature {
+        name: "transaction.version",
+        min_level: 0,
+        max_level: 2,
+        finalized_level: 2,
+    },
+];
+
+/// Rises with every release that finalizes other levels; the same on every broker. A negative one
+/// would tell clients that nothing is finalized.
+const FINALIZED_FEATURES_EPOCH: i64 = 1;
 
 pub(crate) fn handle(header: &RequestHeader, body: Bytes) -> Result<Pending, WireError> {
     let RequestKind::ApiVersions(request) = decode_body(header, body)? else {
@@ -23,7 +47,12 @@ pub(crate) fn handle(header: &RequestHeader, body: Bytes) -> Result<Pending, Wir
         true => ErrorCode::None,
         false => ErrorCode::InvalidRequest,
     };
-    let response = api_versions_response(header.api_version, error, &[], -1);
+    let response = api_versions_response(
+        header.api_version,
+        error,
+        FEATURES,
+        FINALIZED_FEATURES_EPOCH,
+    );
     let frame = encode_response(
         header.api_key,
         header.api_version,
@@ -48,7 +77,13 @@ mod tests {
 
     #[test]
     fn software_names_are_checked_as_kafka_does() {
-        for good in ["librdkafka", "apache-kafka-java", "2.15.0", "a", "v1.0-rc.2"] {
+        for good in [
+            "librdkafka",
+            "apache-kafka-java",
+            "2.15.0",
+            "a",
+            "v1.0-rc.2",
+        ] {
             assert!(is_software_name(good), "{good}");
         }
         for bad in ["", "-a", "a.", "a b", "a_b", "é"] {

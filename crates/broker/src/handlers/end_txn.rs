@@ -1,7 +1,9 @@
-//! EndTxn (26), v0-v1: commits or aborts a transaction.
+//! EndTxn (26), v0-v5: commits or aborts a transaction.
 //!
 //! Answered when all its markers are durable and visible: whoever reads afterwards sees it, and the
-//! next transaction never meets CONCURRENT_TRANSACTIONS. v5 and later carry the next epoch.
+//! next transaction never meets CONCURRENT_TRANSACTIONS. v2 PRODUCER_FENCED
+//! (KIP-588); v3 flexible; v4 TRANSACTION_ABORTABLE; v5 ends a version 2 transaction and carries the
+//! producer id and epoch of the next one (KIP-890).
 
 use std::sync::Arc;
 

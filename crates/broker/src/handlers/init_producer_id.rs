@@ -1,6 +1,7 @@
-//! InitProducerId (22), v0-v4: a producer id, and for a transactional id a new session.
+//! InitProducerId (22), v0-v5: a producer id, and for a transactional id a new session.
 //!
-//! v2 flexible; v3 the present producer id and epoch (KIP-360); v4 PRODUCER_FENCED (KIP-588).
+//! v2 flexible; v3 the present producer id and epoch (KIP-360); v4 PRODUCER_FENCED (KIP-588);
+//! v5 TRANSACTION_ABORTABLE (KIP-890).
 
 use std::sync::Arc;
 
@@ -13,7 +14,10 @@ use super::{Cx, Pending, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: InitProducerIdRequest) -> Pending {
     let (producer_id, producer_epoch) = match cx.version() {
-        3.. => (ProducerId(request.producer_id.0), ProducerEpoch(request.producer_epoch)),
+        3.. => (
+            ProducerId(request.producer_id.0),
+            ProducerEpoch(request.producer_epoch),
+        ),
         _ => (ProducerId::NONE, ProducerEpoch::NONE),
     };
     let command = Command::InitProducerId(InitProducerId {
@@ -34,7 +38,9 @@ pub(crate) async fn handle(cx: Cx, request: InitProducerIdRequest) -> Pending {
                 .with_producer_id(id.0.into())
                 .with_producer_epoch(epoch.0),
             Err(error) => InitProducerIdResponse::default()
-                .with_error_code(map_for_version(TxnApi::InitProducerId, cx.version(), error).code())
+                .with_error_code(
+                    map_for_version(TxnApi::InitProducerId, cx.version(), error).code(),
+                )
                 .with_producer_id((-1).into())
                 .with_producer_epoch(-1),
         })

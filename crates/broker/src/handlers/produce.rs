@@ -1,23 +1,27 @@
-//! Produce (0), v3-v10: appends batches, each partition's for itself.
+//! Produce (0), v3-v13: appends batches, each partition's for itself.
 //!
 //! v3 transactional id; v5 log start offset; v7 zstd; v8 record errors (KIP-467); v9 flexible;
-//! v10 leader hints (KIP-951, never needed on one broker). acks=1 and acks=all both wait until the
-//! batches are durable; acks=0 gets no answer, and an error closes the connection.
+//! v10 leader hints (KIP-951, never needed on one broker); v11 TRANSACTION_ABORTABLE; v12 a
+//! transaction's first batch enrols its partition (KIP-890, version 2); v13 topic ids (KIP-516).
+//! acks=1 and acks=all both wait until the batches are durable; acks=0 gets no answer, and an error
+//! closes the connection.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::TopicName;
 use kafka_protocol::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
 };
-use kafka_protocol::messages::TopicName;
 use tidemark_metadata::{MessageTimestampType, TopicImage};
 use tidemark_owner::{Command, Produce, ProduceBatch, Produced, Reply};
-use tidemark_record_batch::{DecompressLimits, ProduceRules, Refusal, TimestampType, validate_produce};
+use tidemark_record_batch::{
+    DecompressLimits, ProduceRules, Refusal, TimestampType, validate_produce,
+};
 use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicPartitionId};
 use tidemark_wire::{ProduceRequest, WireError, decode_produce_request};
 
-use super::{Cx, Outcome, Pending, text, wrong_reply};
+use super::{Cx, Outcome, Pending, text, uuid, wrong_reply};
 
 /// What is known of a partition's batch before the owner is asked.
 enum Checked {
@@ -33,7 +37,12 @@ pub(crate) async fn handle(cx: Cx, body: &Bytes) -> Result<Pending, WireError> {
         let checked = request
             .topics
             .iter()
-            .map(|t| t.partitions.iter().map(|_| Checked::Refused(refusal.clone())).collect())
+            .map(|t| {
+                t.partitions
+                    .iter()
+                    .map(|_| Checked::Refused(refusal.clone()))
+                    .collect()
+            })
             .collect::<Vec<_>>();
         return Ok(Pending::Ready(respond(&cx, &request, &checked, &[])));
     }
@@ -42,6 +51,7 @@ pub(crate) async fn handle(cx: Cx, body: &Bytes) -> Result<Pending, WireError> {
     let (checked, batches) = check(&cx, &request);
     let command = Command::Produce(Produce {
         version: cx.version(),
+        transactional_id: request.transactional_id.as_deref().map(Arc::from),
         batches,
     });
     let acks = request.acks;
@@ -59,7 +69,10 @@ pub(crate) async fn handle(cx: Cx, body: &Bytes) -> Result<Pending, WireError> {
                     .collect(),
             };
             if acks == 0 {
-                let failed = checked.iter().flatten().any(|c| matches!(c, Checked::Refused(_)))
+                let failed = checked
+                    .iter()
+                    .flatten()
+                    .any(|c| matches!(c, Checked::Refused(_)))
                     || produced.iter().any(|p| p.error.is_err());
                 return match failed {
                     true => Outcome::Close,
@@ -81,7 +94,10 @@ fn check(cx: &Cx, request: &ProduceRequest) -> (Vec<Vec<Checked>>, Vec<ProduceBa
         .topics
         .iter()
         .map(|topic| {
-            let image = image.topic(&topic.name);
+            let image = match cx.version() {
+                13.. => image.topic_by_id(topic.topic_id),
+                _ => image.topic(&topic.name),
+            };
             topic
                 .partitions
                 .iter()
@@ -115,8 +131,16 @@ fn check_batch(
     wall_ms: i64,
 ) -> Result<ProduceBatch, Refusal> {
     let topic = topic
-        .filter(|topic| topic.has_partition(partition) && &*topic.name != CLUSTER_METADATA)
-        .ok_or_else(|| refusal(ErrorCode::UnknownTopicOrPartition))?;
+        .filter(|topic| &*topic.name != CLUSTER_METADATA)
+        .ok_or_else(|| {
+            refusal(match cx.version() {
+                13.. => ErrorCode::UnknownTopicId,
+                _ => ErrorCode::UnknownTopicOrPartition,
+            })
+        })?;
+    if !topic.has_partition(partition) {
+        return Err(refusal(ErrorCode::UnknownTopicOrPartition));
+    }
     if topic.internal {
         return Err(refusal(ErrorCode::InvalidTopicException));
     }
@@ -143,11 +167,7 @@ fn check_batch(
     let records = records.map_or(&[][..], |records| records);
     let valid = validate_produce(records, &rules)?;
     if valid.header.attributes.is_transactional() && request.transactional_id.is_none() {
-        return Err(Refusal {
-            code: ErrorCode::InvalidRequest,
-            message: Some("a transactional batch came in a request without a transactional id".into()),
-            record_errors: Vec::new(),
-        });
+        return Err(refusal(ErrorCode::TransactionalIdAuthorizationFailed));
     }
     Ok(ProduceBatch {
         partition: TopicPartitionId::new(topic.id, partition),
@@ -168,22 +188,29 @@ fn refusal(code: ErrorCode) -> Refusal {
     }
 }
 
-fn respond(cx: &Cx, request: &ProduceRequest, checked: &[Vec<Checked>], produced: &[Produced]) -> Outcome {
+fn respond(
+    cx: &Cx,
+    request: &ProduceRequest,
+    checked: &[Vec<Checked>],
+    produced: &[Produced],
+) -> Outcome {
     let responses = request
         .topics
         .iter()
         .zip(checked)
         .map(|(topic, checked)| {
             let partitions = topic.partitions.iter().zip(checked);
-            TopicProduceResponse::default()
-                .with_name(TopicName(topic.name.clone()))
-                .with_partition_responses(
-                    partitions
-                        .map(|(partition, checked)| {
-                            respond_partition(cx.version(), partition.index, checked, produced)
-                        })
-                        .collect(),
-                )
+            let response = match cx.version() {
+                13.. => TopicProduceResponse::default().with_topic_id(uuid(topic.topic_id)),
+                _ => TopicProduceResponse::default().with_name(TopicName(topic.name.clone())),
+            };
+            response.with_partition_responses(
+                partitions
+                    .map(|(partition, checked)| {
+                        respond_partition(cx.version(), partition.index, checked, produced)
+                    })
+                    .collect(),
+            )
         })
         .collect();
     cx.answer(&ProduceResponse::default().with_responses(responses))

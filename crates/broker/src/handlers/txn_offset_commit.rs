@@ -1,13 +1,14 @@
-//! TxnOffsetCommit (28), v0-v3: a group's positions as part of a transaction.
+//! TxnOffsetCommit (28), v0-v5: a group's positions as part of a transaction.
 //!
-//! v2 leader epochs; v3 member, generation and instance (KIP-447), flexible.
+//! v2 leader epochs; v3 member, generation and instance (KIP-447), flexible; v4
+//! TRANSACTION_ABORTABLE; v5 enrols the group by itself (KIP-890, version 2).
 
 use std::sync::Arc;
 
+use kafka_protocol::messages::TxnOffsetCommitRequest;
 use kafka_protocol::messages::txn_offset_commit_response::{
     TxnOffsetCommitResponse, TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
 };
-use kafka_protocol::messages::TxnOffsetCommitRequest;
 use tidemark_group_coordinator::{self as group, OffsetToCommit};
 use tidemark_owner::{Command, Reply, TxnOffsetCommit};
 use tidemark_txn_coordinator::{Dialect, TxnApi, map_for_version};
