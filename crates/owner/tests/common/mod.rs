@@ -210,6 +210,31 @@ impl World {
         self.logs.read_committed(id, self.ends(topic, partition).0)
     }
 
+    /// A read_committed consumer, with what it is told of aborted transactions, comes to what the
+    /// markers say, in every partition.
+    pub fn check_readers(&self) {
+        for topic in self.owner.metadata().topics().filter(|t| !t.internal) {
+            for partition in 0..topic.partitions {
+                let id = self.id(&topic.name, partition);
+                let lso = self.ends(&topic.name, partition).0;
+                let read = self.logs.read_committed(id, lso);
+                assert_eq!(
+                    read,
+                    self.logs.settled(id, lso),
+                    "{}-{partition}",
+                    topic.name
+                );
+            }
+        }
+    }
+
+    /// The journal's epoch rises, as at a start that cut its end.
+    pub fn raise_journal_epoch(&mut self) {
+        let epoch = self.owner.metadata().journal_epoch() + 1;
+        let step = self.at_now(|owner, now| owner.begin_journal_epoch(epoch, 0, now));
+        self.carry_out(step);
+    }
+
     /// Values that a read_uncommitted consumer is given.
     pub fn uncommitted(&self, topic: &str, partition: i32) -> Vec<String> {
         self.logs.read_uncommitted(self.id(topic, partition))

@@ -90,6 +90,29 @@ impl Logs {
         seen
     }
 
+    /// What the markers say of the records below the last stable offset: a transactional record
+    /// counts if its producer's next marker is a COMMIT. Another way to [`Logs::read_committed`].
+    pub(super) fn settled(&self, id: TopicPartitionId, last_stable_offset: i64) -> Vec<String> {
+        let batches = self.batches(id);
+        let counts = |at: usize| {
+            let header = &batches[at].header;
+            let next_marker = || {
+                let mut later = batches[at..].iter();
+                later.find_map(|b| {
+                    b.control
+                        .filter(|_| b.header.producer_id == header.producer_id)
+                })
+            };
+            !header.attributes.is_transactional()
+                || next_marker().is_some_and(|c| c.kind == ControlType::Commit)
+        };
+        (0..batches.len())
+            .filter(|&at| batches[at].header.base_offset < last_stable_offset)
+            .filter(|&at| !is_control(&batches[at]) && counts(at))
+            .flat_map(|at| values(&batches[at]))
+            .collect()
+    }
+
     pub(super) fn aborted(&self, id: TopicPartitionId) -> Vec<(i64, i64, i64)> {
         let entries = self.aborted.get(&id).map_or(&[][..], AbortIndex::entries);
         entries

@@ -1,0 +1,484 @@
+//! The moves, and who makes them.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use tidemark_group_coordinator::{HeartbeatRequest, LeaveMember, LeaveRequest, SyncRequest};
+use tidemark_owner::*;
+use tidemark_txn_coordinator::TxnState;
+use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
+
+use crate::common::{Producer, World, join};
+
+const IDS: [&str; 3] = ["tx-a", "tx-b", "tx-c"];
+const TOPICS: [(&str, i32); 3] = [("t", 2), ("u", 1), ("v", 3)];
+const GROUPS: [&str; 2] = ["g", "h"];
+
+#[derive(Clone, Debug)]
+pub enum Move {
+    /// A new session of an id, with the pair of the n-th last one or without.
+    Init {
+        id: usize,
+        given: Option<usize>,
+        v2: bool,
+    },
+    Add {
+        id: usize,
+        who: usize,
+        partitions: Vec<usize>,
+    },
+    AddOffsets {
+        id: usize,
+        who: usize,
+        group: usize,
+    },
+    TxnOffsets {
+        id: usize,
+        who: usize,
+        group: usize,
+        partitions: Vec<usize>,
+    },
+    End {
+        id: usize,
+        who: usize,
+        commit: bool,
+    },
+    /// A batch for each partition; `back` of the next sequence (0 is the next, 1 a repeat).
+    Produce {
+        id: usize,
+        who: usize,
+        partitions: Vec<usize>,
+        back: i32,
+        plain: bool,
+    },
+    Idempotent {
+        partition: usize,
+        back: i32,
+    },
+    NoProducer {
+        partition: usize,
+    },
+    NoteRefused {
+        partition: usize,
+        sequence: i32,
+    },
+    OffsetCommit {
+        group: usize,
+        partition: usize,
+    },
+    OffsetFetch {
+        group: usize,
+    },
+    Create(Vec<usize>),
+    Delete(Vec<usize>),
+    /// A new member, or the last one again.
+    Join {
+        group: usize,
+        new: bool,
+    },
+    Sync {
+        group: usize,
+    },
+    Heartbeat {
+        group: usize,
+    },
+    Leave {
+        group: usize,
+    },
+    Pass(u64),
+    WallStep(i64),
+    JournalEpoch,
+    /// Made by the caller.
+    Restart,
+    /// Made by the caller.
+    Capture {
+        salt: usize,
+        metadata: bool,
+    },
+}
+
+pub fn a_move() -> impl Strategy<Value = Move> {
+    let id = || 0..IDS.len();
+    let group = || 0..GROUPS.len();
+    // The last session mostly, or one before it.
+    let who = || prop_oneof![6 => Just(0usize), 1 => 1usize..3];
+    let partition = || 0usize..6;
+    let partitions = || prop::collection::vec(0usize..6, 1..4);
+    let back = || prop_oneof![6 => Just(0), 2 => Just(1), 1 => -1i32..7];
+    prop_oneof![
+        5 => (id(), prop::option::weighted(0.3, 0usize..3), any::<bool>())
+            .prop_map(|(id, given, v2)| Move::Init { id, given, v2 }),
+        8 => (id(), who(), partitions())
+            .prop_map(|(id, who, partitions)| Move::Add { id, who, partitions }),
+        3 => (id(), who(), group()).prop_map(|(id, who, group)| Move::AddOffsets { id, who, group }),
+        4 => (id(), who(), group(), partitions())
+            .prop_map(|(id, who, group, partitions)| Move::TxnOffsets { id, who, group, partitions }),
+        7 => (id(), who(), any::<bool>()).prop_map(|(id, who, commit)| Move::End { id, who, commit }),
+        16 => (id(), who(), partitions(), back(), prop::bool::weighted(0.1))
+            .prop_map(|(id, who, partitions, back, plain)| Move::Produce { id, who, partitions, back, plain }),
+        4 => (partition(), back()).prop_map(|(partition, back)| Move::Idempotent { partition, back }),
+        2 => partition().prop_map(|partition| Move::NoProducer { partition }),
+        1 => (partition(), 0i32..4)
+            .prop_map(|(partition, sequence)| Move::NoteRefused { partition, sequence }),
+        3 => (group(), partition()).prop_map(|(group, partition)| Move::OffsetCommit { group, partition }),
+        2 => group().prop_map(|group| Move::OffsetFetch { group }),
+        4 => prop::collection::vec(0usize..3, 1..3).prop_map(Move::Create),
+        1 => prop::collection::vec(0usize..3, 1..3).prop_map(Move::Delete),
+        3 => (group(), prop::bool::weighted(0.3)).prop_map(|(group, new)| Move::Join { group, new }),
+        3 => group().prop_map(|group| Move::Sync { group }),
+        1 => group().prop_map(|group| Move::Heartbeat { group }),
+        1 => group().prop_map(|group| Move::Leave { group }),
+        3 => prop_oneof![4 => 0u64..3_000, 1 => Just(70_000u64)].prop_map(Move::Pass),
+        1 => (-100_000i64..100_000).prop_map(Move::WallStep),
+        1 => Just(Move::JournalEpoch),
+        1 => Just(Move::Restart),
+        4 => (0usize..3, prop::bool::weighted(0.2))
+            .prop_map(|(salt, metadata)| Move::Capture { salt, metadata }),
+    ]
+}
+
+pub const WORTH_REACHING: &[&str] = &[
+    "commit",
+    "abort",
+    "retried end",
+    "fenced",
+    "fenced with an open transaction",
+    "timed out",
+    "out of order",
+    "duplicate",
+    "sent",
+    "sent in version 2",
+    "not enrolled",
+    "offsets in a transaction",
+    "unstable offset",
+    "topic deleted",
+    "transaction cut by a deletion",
+    "joined",
+    "parked",
+];
+
+pub struct Player {
+    pub world: World,
+    /// The sessions that were opened of each id, the last one last.
+    sessions: Vec<Vec<Producer>>,
+    idempotent: Producer,
+    /// The next sequence by producer, epoch and partition, as a good client counts.
+    next_sequence: BTreeMap<(ProducerId, ProducerEpoch, usize), i32>,
+    /// Member id and generation last heard of.
+    members: Vec<(String, i32)>,
+    pub reached: BTreeMap<&'static str, usize>,
+}
+
+/// A partition by a small number, whether its topic exists or not.
+fn nth(partition: usize) -> (&'static str, i32) {
+    let all = TOPICS
+        .iter()
+        .flat_map(|(topic, count)| (0..*count).map(move |p| (*topic, p)));
+    all.collect::<Vec<_>>()[partition]
+}
+
+impl Player {
+    pub fn new() -> Player {
+        let mut world = World::new();
+        world.create_topic("t", 2);
+        let idempotent = Producer::idempotent(&mut world);
+        Player {
+            world,
+            sessions: vec![Vec::new(); IDS.len()],
+            idempotent,
+            next_sequence: BTreeMap::new(),
+            members: vec![(String::new(), -1); GROUPS.len()],
+            reached: BTreeMap::new(),
+        }
+    }
+
+    /// Their connections are gone with the process.
+    pub fn forget_members(&mut self) {
+        self.members = vec![(String::new(), -1); GROUPS.len()];
+    }
+
+    fn reach(&mut self, what: &'static str) {
+        *self.reached.entry(what).or_default() += 1;
+    }
+
+    fn reach_code(&mut self, code: ErrorCode) {
+        match code {
+            ErrorCode::OutOfOrderSequenceNumber => self.reach("out of order"),
+            ErrorCode::InvalidTxnState => self.reach("not enrolled"),
+            ErrorCode::InvalidProducerEpoch | ErrorCode::ProducerFenced => self.reach("fenced"),
+            _ => {}
+        }
+    }
+
+    fn session(&self, id: usize, who: usize) -> Option<Producer> {
+        let sessions = &self.sessions[id];
+        let at = sessions.len().checked_sub(1 + who)?;
+        Some(sessions[at].clone())
+    }
+
+    fn ongoing(&self) -> usize {
+        let coordinator = self.world.owner.coordinator();
+        coordinator
+            .iter()
+            .filter(|meta| meta.state == TxnState::Ongoing)
+            .count()
+    }
+
+    fn exists(&self, partition: usize) -> bool {
+        let (topic, index) = nth(partition);
+        let metadata = self.world.owner.metadata();
+        metadata.partition(topic, index).is_some()
+    }
+
+    pub fn make(&mut self, a_move: &Move, n: usize) {
+        match a_move {
+            Move::Init { id, given, v2 } => self.init(*id, *given, *v2),
+            Move::Add {
+                id,
+                who,
+                partitions,
+            } => {
+                if let Some(p) = self.session(*id, *who) {
+                    let named: Vec<_> = partitions.iter().map(|p| nth(*p)).collect();
+                    let codes = p.add(&mut self.world, &named);
+                    codes.into_iter().for_each(|code| self.reach_code(code));
+                }
+            }
+            Move::AddOffsets { id, who, group } => {
+                if let Some(p) = self.session(*id, *who) {
+                    p.add_offsets(&mut self.world, GROUPS[*group]);
+                }
+            }
+            Move::TxnOffsets {
+                id,
+                who,
+                group,
+                partitions,
+            } => {
+                if let Some(p) = self.session(*id, *who) {
+                    let offsets: Vec<_> = partitions
+                        .iter()
+                        .map(|p| (nth(*p).0, nth(*p).1, n as i64))
+                        .collect();
+                    let codes = p.commit_offsets(&mut self.world, GROUPS[*group], &offsets);
+                    if codes.contains(&ErrorCode::None) {
+                        self.reach("offsets in a transaction");
+                    }
+                }
+            }
+            Move::End { id, who, commit } => self.end(*id, *who, *commit),
+            Move::Produce {
+                id,
+                who,
+                partitions,
+                back,
+                plain,
+            } => {
+                if let Some(mut p) = self.session(*id, *who) {
+                    p.transactional = !plain;
+                    self.produce(&p, partitions, *back, n);
+                }
+            }
+            Move::Idempotent { partition, back } => {
+                let p = self.idempotent.clone();
+                self.produce(&p, &[*partition], *back, n);
+            }
+            Move::NoProducer { partition } => self.produce(&Producer::plain(), &[*partition], 0, n),
+            Move::NoteRefused {
+                partition,
+                sequence,
+            } => {
+                if self.exists(*partition) {
+                    let (topic, index) = nth(*partition);
+                    let batch = RefusedBatch {
+                        partition: self.world.id(topic, index),
+                        producer_id: self.idempotent.producer_id,
+                        producer_epoch: self.idempotent.epoch,
+                        base_sequence: *sequence,
+                    };
+                    self.world.ask(Command::NoteRefused(NoteRefused {
+                        batches: vec![batch],
+                    }));
+                }
+            }
+            Move::OffsetCommit { group, partition } => {
+                let (topic, index) = nth(*partition);
+                self.world
+                    .commit_offset(GROUPS[*group], topic, index, n as i64);
+            }
+            Move::OffsetFetch { group } => {
+                let all: Vec<_> = (0..6).map(nth).collect();
+                let fetched = self.world.fetch_offsets(GROUPS[*group], &all, true);
+                if fetched
+                    .iter()
+                    .any(|(_, code)| *code == ErrorCode::UnstableOffsetCommit)
+                {
+                    self.reach("unstable offset");
+                }
+            }
+            Move::Create(topics) => {
+                let topics = topics.iter().map(|topic| CreateTopic {
+                    name: TOPICS[*topic].0.to_owned(),
+                    partitions: TOPICS[*topic].1,
+                    replication_factor: 1,
+                    ..CreateTopic::default()
+                });
+                self.world.ask(Command::CreateTopics(CreateTopics {
+                    topics: topics.collect(),
+                    validate_only: false,
+                    auto: false,
+                }));
+            }
+            Move::Delete(topics) => {
+                let before = self.ongoing();
+                let names: Vec<_> = topics.iter().map(|t| TOPICS[*t].0).collect();
+                let codes = self.world.delete_topics(&names);
+                if codes.contains(&ErrorCode::None) {
+                    self.reach("topic deleted");
+                }
+                if self.ongoing() < before {
+                    self.reach("transaction cut by a deletion");
+                }
+            }
+            Move::Join { .. } | Move::Sync { .. } | Move::Heartbeat { .. } | Move::Leave { .. } => {
+                self.group(a_move);
+            }
+            Move::Pass(ms) => {
+                let before = self.world.events.len();
+                self.world.pass_ms(*ms);
+                let events = self.world.events[before..].iter();
+                let timed_out = |e: &&Event| matches!(e, Event::TransactionTimedOut { .. });
+                for _ in 0..events.filter(timed_out).count() {
+                    self.reach("timed out");
+                }
+            }
+            Move::WallStep(ms) => self.world.wall_ms += ms,
+            Move::JournalEpoch => self.world.raise_journal_epoch(),
+            Move::Restart | Move::Capture { .. } => unreachable!("made by the caller"),
+        }
+    }
+
+    fn init(&mut self, id: usize, given: Option<usize>, v2: bool) {
+        let pair = given
+            .and_then(|who| self.session(id, who))
+            .map(|p| (p.producer_id, p.epoch));
+        let before = self.world.events.len();
+        if let Ok((producer_id, epoch)) = self.world.init(Some(IDS[id]), pair) {
+            self.sessions[id].push(Producer {
+                transactional_id: Some(IDS[id].to_owned()),
+                producer_id,
+                epoch,
+                version: if v2 { 12 } else { 9 },
+                transactional: true,
+            });
+        }
+        if self.world.events.len() > before {
+            self.reach("fenced with an open transaction");
+        }
+    }
+
+    fn end(&mut self, id: usize, who: usize, commit: bool) {
+        let Some(p) = self.session(id, who) else {
+            return;
+        };
+        let records = self.world.records.len();
+        match p.end_as_is(&mut self.world, commit) {
+            Ok((producer_id, epoch)) => {
+                if self.world.records.len() == records {
+                    self.reach("retried end");
+                } else {
+                    self.reach(if commit { "commit" } else { "abort" });
+                }
+                if p.version >= 12 {
+                    let next = Producer {
+                        producer_id,
+                        epoch,
+                        ..p
+                    };
+                    self.sessions[id].push(next);
+                }
+            }
+            Err(code) => self.reach_code(code),
+        }
+    }
+
+    fn produce(&mut self, p: &Producer, partitions: &[usize], back: i32, n: usize) {
+        let mut batches = Vec::new();
+        let mut keys = Vec::new();
+        for partition in partitions.iter().filter(|p| self.exists(**p)) {
+            let (topic, index) = nth(*partition);
+            let key = (p.producer_id, p.epoch, *partition);
+            let next = self.next_sequence.get(&key).copied().unwrap_or(0);
+            let sequence = (next - back).max(0);
+            let value = format!("{n}");
+            batches.push(p.batch(&self.world, topic, index, sequence, &[&value]));
+            keys.push((key, sequence));
+        }
+        let count = batches.len();
+        let records = self.world.records.len();
+        let produced = self.world.produce(p.version, batches);
+        assert_eq!(produced.len(), count);
+        let wrote = self.world.records.len() > records;
+        for (result, (key, sequence)) in produced.into_iter().zip(keys) {
+            match result {
+                Ok(_) if !wrote => self.reach("duplicate"),
+                Ok(_) => {
+                    let next = self.next_sequence.entry(key).or_default();
+                    *next = (*next).max(sequence + 1);
+                    let v2 = p.version >= 12 && p.transactional;
+                    self.reach(if v2 { "sent in version 2" } else { "sent" });
+                }
+                Err(code) => self.reach_code(code),
+            }
+        }
+    }
+
+    fn group(&mut self, a_move: &Move) {
+        let (Move::Join { group, .. }
+        | Move::Sync { group }
+        | Move::Heartbeat { group }
+        | Move::Leave { group }) = *a_move
+        else {
+            return;
+        };
+        let group_id = GROUPS[group].to_owned();
+        let (member_id, generation_id) = self.members[group].clone();
+        let command = match a_move {
+            Move::Join { new: true, .. } => Command::Join(join(&group_id, "")),
+            Move::Join { .. } => Command::Join(join(&group_id, &member_id)),
+            Move::Sync { .. } => Command::Sync(SyncRequest {
+                group_id,
+                generation_id,
+                assignments: vec![(member_id.clone(), Bytes::from_static(b"a"))],
+                member_id,
+                group_instance_id: None,
+                protocol_type: None,
+                protocol_name: None,
+            }),
+            Move::Heartbeat { .. } => Command::Heartbeat(HeartbeatRequest {
+                group_id,
+                generation_id,
+                member_id,
+                group_instance_id: None,
+            }),
+            _ => Command::Leave(LeaveRequest {
+                group_id,
+                members: vec![LeaveMember {
+                    member_id,
+                    group_instance_id: None,
+                    reason: None,
+                }],
+            }),
+        };
+        let token = self.world.give(command);
+        match self.world.replies.get(&token) {
+            Some(Reply::Join(joined)) if joined.error == ErrorCode::None => {
+                self.members[group] = (joined.member_id.clone(), joined.generation_id);
+                self.reach("joined");
+            }
+            Some(_) => {}
+            None => self.reach("parked"),
+        }
+    }
+}
