@@ -68,7 +68,10 @@ impl Barrier {
             return;
         }
         if index <= inner.confirmed {
-            debug_assert!(touched.is_empty(), "a confirmed record cannot still be parked");
+            debug_assert!(
+                touched.is_empty(),
+                "a confirmed record cannot still be parked"
+            );
             drop(inner);
             release(replies);
             return;
@@ -98,7 +101,10 @@ impl Barrier {
         };
         self.confirmations.notify_all();
         for waiting in &ready {
-            waiting.touched.iter().for_each(|log| log.waiters().wake_all());
+            waiting
+                .touched
+                .iter()
+                .for_each(|log| log.waiters().wake_all());
         }
         for waiting in ready {
             release(waiting.replies);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tracing::debug;
 
 use tidemark_config::Endpoint;
@@ -40,7 +40,10 @@ impl ConnectionInfo {
     pub fn advertised(&self) -> (String, i32) {
         match &self.advertised {
             Some(endpoint) => (endpoint.host.clone(), i32::from(endpoint.port)),
-            None => (self.local.ip().to_canonical().to_string(), i32::from(self.local.port())),
+            None => (
+                self.local.ip().to_canonical().to_string(),
+                i32::from(self.local.port()),
+            ),
         }
     }
 }
@@ -79,31 +82,24 @@ enum End {
     Io(io::Error),
 }
 
-/// A started request, and the memory its frame counts for until it is answered.
-struct InFlight {
-    pending: Pending,
-    _memory: OwnedSemaphorePermit,
-}
-
 async fn read_requests(
     mut reader: impl AsyncRead + Unpin,
     connection: Arc<ConnectionInfo>,
     front: Arc<Front>,
-    answers: mpsc::Sender<InFlight>,
+    answers: mpsc::Sender<Pending>,
 ) -> Result<(), End> {
     let max_frame_bytes = usize::try_from(front.settings.socket_request_max_bytes).unwrap_or(0);
     let mut frames = FrameSplitter::new(max_frame_bytes);
     let mut idle = Idle::new(&front);
     loop {
         while let Some(frame) = frames.next_frame().map_err(End::Protocol)? {
+            // Counted while the frame is worked on. What is kept afterwards is a copy, and counts
+            // where it is kept.
             let memory = front.admit_bytes(frame.len()).await;
             let pending = start_request(frame, &connection, &front).await?;
-            let in_flight = InFlight {
-                pending,
-                _memory: memory,
-            };
+            drop(memory);
             // A full channel stops reading: the client has as many requests in flight as it may.
-            answers.send(in_flight).await.map_err(|_| End::Client)?;
+            answers.send(pending).await.map_err(|_| End::Client)?;
         }
         let read = loop {
             tokio::select! {
@@ -180,8 +176,13 @@ async fn start_request(
 ) -> Result<Pending, End> {
     match open_frame(frame, Stage::Open).map_err(End::Protocol)? {
         Opened::UnsupportedApiVersions { correlation_id } => {
-            let frame = encode_response(ApiKey::ApiVersions, 0, correlation_id, &unsupported_version())
-                .map_err(End::Protocol)?;
+            let frame = encode_response(
+                ApiKey::ApiVersions,
+                0,
+                correlation_id,
+                &unsupported_version(),
+            )
+            .map_err(End::Protocol)?;
             Ok(Pending::Ready(Outcome::Answer(vec![frame])))
         }
         Opened::Request { header, body } => {
@@ -204,10 +205,10 @@ async fn start_request(
 
 async fn write_answers(
     mut writer: impl AsyncWrite + Unpin,
-    mut answers: mpsc::Receiver<InFlight>,
+    mut answers: mpsc::Receiver<Pending>,
 ) -> Result<(), End> {
-    while let Some(in_flight) = answers.recv().await {
-        let outcome = match in_flight.pending {
+    while let Some(pending) = answers.recv().await {
+        let outcome = match pending {
             Pending::Ready(outcome) => outcome,
             Pending::Later(future) => future.await,
         };
@@ -220,7 +221,10 @@ async fn write_answers(
     Err(End::Client)
 }
 
-async fn write_chunks(writer: &mut (impl AsyncWrite + Unpin), chunks: Vec<Bytes>) -> io::Result<()> {
+async fn write_chunks(
+    writer: &mut (impl AsyncWrite + Unpin),
+    chunks: Vec<Bytes>,
+) -> io::Result<()> {
     if let [chunk] = chunks.as_slice() {
         return writer.write_all(chunk).await;
     }
@@ -265,7 +269,10 @@ impl bytes::Buf for Chunks {
     }
 
     fn advance(&mut self, mut count: usize) {
-        assert!(count <= self.remaining, "advanced past the end of the chunks");
+        assert!(
+            count <= self.remaining,
+            "advanced past the end of the chunks"
+        );
         self.remaining -= count;
         while count > 0 {
             let front = self.chunks.front_mut().expect("bytes remain");

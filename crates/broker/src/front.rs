@@ -97,8 +97,7 @@ impl Front {
         }
     }
 
-    /// Waits until the requests in flight leave room for one more of `bytes`. The permit is held
-    /// until it is answered.
+    /// Waits until the requests being worked on leave room for one more of `bytes`.
     pub async fn admit_bytes(&self, bytes: usize) -> OwnedSemaphorePermit {
         let all = memory_units(self.settings.request_memory_bytes);
         // A request larger than the whole budget has it to itself.

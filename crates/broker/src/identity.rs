@@ -29,16 +29,21 @@ impl Identity {
     /// Reads the identity of a directory, `None` if it has none yet.
     pub fn read(disk: &dyn Disk, data_dir: &Path) -> Result<Option<Identity>, StartError> {
         let path = data_dir.join(FILE);
-        if !disk.exists(&path).map_err(|e| StartError::io("look at", &path, e))? {
+        if !disk
+            .exists(&path)
+            .map_err(|e| StartError::io("look at", &path, e))?
+        {
             return Ok(None);
         }
         let bytes = read_all(disk, &path).map_err(|e| StartError::io("read", &path, e))?;
         let text = String::from_utf8_lossy(&bytes);
-        Identity::parse(&text).map(Some).ok_or_else(|| StartError::Identity {
-            path,
-            what: "it is not what Tidemark writes there".to_owned(),
-            mend: "restore this file from a copy of the data directory".to_owned(),
-        })
+        Identity::parse(&text)
+            .map(Some)
+            .ok_or_else(|| StartError::Identity {
+                path,
+                what: "it is not what Tidemark writes there".to_owned(),
+                mend: "restore this file from a copy of the data directory".to_owned(),
+            })
     }
 
     /// Writes the identity of a new directory, durable when this returns.
@@ -48,7 +53,11 @@ impl Identity {
     }
 
     fn render(&self) -> String {
-        let directory_id: String = self.directory_id.iter().map(|b| format!("{b:02x}")).collect();
+        let directory_id: String = self
+            .directory_id
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
         format!(
             "# Who this data directory belongs to. Written once; do not edit.\n\
              format = {FORMAT}\n\
@@ -98,14 +107,23 @@ impl Identity {
         if self.node_id != node_id {
             return Err(StartError::Identity {
                 path,
-                what: format!("it belongs to node.id {}, the configuration says {node_id}", self.node_id),
-                mend: format!("set node.id to {}, or give this broker a directory of its own", self.node_id),
+                what: format!(
+                    "it belongs to node.id {}, the configuration says {node_id}",
+                    self.node_id
+                ),
+                mend: format!(
+                    "set node.id to {}, or give this broker a directory of its own",
+                    self.node_id
+                ),
             });
         }
         match cluster_id {
             Some(wanted) if wanted != self.cluster_id => Err(StartError::Identity {
                 path,
-                what: format!("it belongs to cluster.id {}, the configuration says {wanted}", self.cluster_id),
+                what: format!(
+                    "it belongs to cluster.id {}, the configuration says {wanted}",
+                    self.cluster_id
+                ),
                 mend: format!(
                     "set cluster.id to {}, or leave it out: the directory keeps it",
                     self.cluster_id
@@ -145,9 +163,18 @@ mod tests {
             incarnation: 99,
         };
         assert_eq!(Identity::parse(&identity.render()), Some(identity.clone()));
-        assert_eq!(Identity::parse(&identity.render().replace("format = 1", "format = 2")), None);
-        let refused = identity.check(Path::new("/d"), 4, None).unwrap_err().to_string();
-        assert!(refused.contains("node.id 3") && refused.contains("set node.id to 3"), "{refused}");
+        assert_eq!(
+            Identity::parse(&identity.render().replace("format = 1", "format = 2")),
+            None
+        );
+        let refused = identity
+            .check(Path::new("/d"), 4, None)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("node.id 3") && refused.contains("set node.id to 3"),
+            "{refused}"
+        );
         assert!(identity.check(Path::new("/d"), 3, Some("other")).is_err());
         assert!(identity.check(Path::new("/d"), 3, None).is_ok());
     }

@@ -158,7 +158,9 @@ impl Drop for Counted {
             *of_ip
         });
         if left == Some(0) {
-            self.connections.by_ip.remove_if(&self.ip, |_, count| *count == 0);
+            self.connections
+                .by_ip
+                .remove_if(&self.ip, |_, count| *count == 0);
         }
     }
 }

@@ -3,7 +3,6 @@
 //! It makes room: batches move from the tail to segments, and once a checkpoint says so the journal
 //! may reuse its slots. Requests never wait for it unless the tail or the journal is full.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +22,8 @@ use tidemark_journal::Journal;
 use crate::admission::Admission;
 use crate::barrier::Barrier;
 use crate::catalogue::Catalogue;
-use crate::owner_thread::{Captured, Message};
+use crate::front::Front;
+use crate::owner_thread::{Capture, Captured, CapturedSlice, Message};
 use crate::published::Published;
 
 /// A partition's state as the owner encodes it, in a checkpoint.
@@ -47,12 +47,14 @@ const CAPTURE_SLICE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the thread is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Request {
     /// The tail or the journal is filling up.
     MakeRoom,
     /// More than half of the journal is in use.
     Checkpoint,
+    /// A checkpoint, whether or not there is news; it is told when that is done or has failed.
+    CheckpointNow(Sender<()>),
     /// Write everything, checkpoint, end.
     Stop,
 }
@@ -70,6 +72,7 @@ pub struct Maintenance {
     pub admission: Arc<Admission>,
     pub journal: Arc<LocalJournal>,
     pub owner: Sender<Message>,
+    pub front: Arc<Front>,
     pub tail_budget_bytes: u64,
     pub checkpoint_interval: Duration,
     /// Generation of the next checkpoint.
@@ -89,7 +92,8 @@ impl Maintenance {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            let stop = request == Some(Request::Stop);
+            let stop = matches!(request, Some(Request::Stop));
+            let now = matches!(request, Some(Request::CheckpointNow(_)));
             if self.barrier.has_failed() {
                 // What is not confirmed must not be written, and nothing new is.
                 if stop {
@@ -100,10 +104,10 @@ impl Maintenance {
             self.drop_deleted();
             let due = self.journal_is_filling()
                 || stop
-                || request == Some(Request::Checkpoint)
+                || matches!(request, Some(Request::Checkpoint))
                 || last_checkpoint.elapsed() >= self.checkpoint_interval;
             let done = self.write_behind(stop).and_then(|()| {
-                if due && self.has_news() {
+                if now || (due && self.has_news()) {
                     last_checkpoint = Instant::now();
                     self.checkpoint_until_released(stop)?;
                 }
@@ -111,6 +115,12 @@ impl Maintenance {
             });
             match done {
                 Ok(()) => last_error = None,
+                // What a failed sync left on the disk is not known, and asking again would not tell.
+                Err(e @ LogError::SyncFailed { .. }) => {
+                    error!("{e}");
+                    self.barrier.fail();
+                    self.front.set_failed(&e.to_string());
+                }
                 Err(e) => {
                     let text = e.to_string();
                     if last_error.as_ref() != Some(&text) {
@@ -120,6 +130,9 @@ impl Maintenance {
                 }
             }
             self.admission.room_made();
+            if let Some(Request::CheckpointNow(done)) = request {
+                let _the_start_was_given_up = done.send(());
+            }
             if stop {
                 return;
             }
@@ -152,21 +165,33 @@ impl Maintenance {
             force: all || self.store.tail_bytes() * 2 >= self.tail_budget_bytes,
             ..FlushPolicy::default()
         };
+        self.flush_all(confirmed, &policy)
+    }
+
+    /// Flushes every log that has something; an error of one does not keep the others waiting.
+    fn flush_all(&self, confirmed: Tick, policy: &FlushPolicy) -> Result<(), LogError> {
+        let mut first_error = Ok(());
         for (_, log) in self.catalogue.logs() {
             if log.tail_bytes() > 0 {
-                self.write_behind.flush(&log, confirmed, &policy)?;
+                let flushed = self.write_behind.flush(&log, confirmed, policy).map(|_| ());
+                if first_error.is_ok() {
+                    first_error = flushed;
+                }
                 self.admission.room_made();
             }
         }
-        Ok(())
+        first_error
     }
 
-    /// Takes the logs of deleted topics away, once their deletion is published.
+    /// Takes the logs of deleted topics away, once their deletion is published. The logs are listed
+    /// before the images are read: a log that is being made is in the newest image by then.
     fn drop_deleted(&self) {
+        let logs = self.catalogue.logs();
         let published = self.catalogue.image_at(self.published.tick());
         let newest = self.catalogue.newest_image();
-        for (id, log) in self.catalogue.logs() {
-            if !published.contains(id) && !newest.contains(id) && id.topic != TopicPartitionId::METADATA.topic {
+        for (id, log) in logs {
+            let exists = published.contains(id) || newest.contains(id);
+            if !exists && id != TopicPartitionId::METADATA {
                 self.catalogue.remove_log(id);
                 log.close();
                 self.write_behind.forget(&log);
@@ -197,25 +222,19 @@ impl Maintenance {
             force: true,
             ..FlushPolicy::default()
         };
-        for (_, log) in self.catalogue.logs() {
-            if log.tail_bytes() > 0 {
-                self.write_behind.flush(&log, confirmed, &force)?;
-            }
-        }
-        self.admission.room_made();
+        self.flush_all(confirmed, &force)?;
         self.write_behind.sync_dirty()?;
 
         let generation = self.next_generation;
         self.retired.checkpoint_begun(generation);
-        let Some(captured) = self.capture() else {
+        let Some((captured, last_index)) = self.capture() else {
             warn!("checkpoint {generation} given up: the owner did not answer in time");
             return Ok(());
         };
-        let stamp = captured.iter().map(|c| c.stamp).max();
-        let Some(stamp) = stamp.filter(|&stamp| self.barrier.wait_confirmed(stamp, PATIENCE)) else {
+        if !self.barrier.wait_confirmed(last_index, PATIENCE) {
             warn!("checkpoint {generation} given up: the journal did not confirm in time");
             return Ok(());
-        };
+        }
         let replay_from = captured
             .iter()
             .map(|c| {
@@ -238,7 +257,7 @@ impl Maintenance {
             }
         };
         debug!(
-            "checkpoint {generation}: {bytes} bytes, {} partitions up to record {stamp}, replay \
+            "checkpoint {generation}: {bytes} bytes, {} partitions up to record {last_index}, replay \
              from record {replay_from}, in {} ms",
             captured.len(),
             started.elapsed().as_millis()
@@ -246,30 +265,31 @@ impl Maintenance {
         self.previous = self.newest.replace(header);
         self.next_generation = generation + 1;
         if let Some(previous) = self.previous {
-            self.retired
-                .checkpoint_completed(&self.store, generation, previous.generation)?;
             self.journal
                 .release_below(previous.replay_from.min(header.replay_from));
+            self.retired
+                .checkpoint_completed(&self.store, generation, previous.generation)?;
         }
         Ok(())
     }
 
     /// Asks the owner for every partition's state, in slices, so that requests go on in between.
-    fn capture(&self) -> Option<Vec<Captured>> {
-        let mut ids: BTreeSet<TopicPartitionId> =
-            self.catalogue.logs().into_iter().map(|(id, _)| id).collect();
-        let mut captured = Vec::with_capacity(ids.len());
-        while !ids.is_empty() {
-            let mut slice = Vec::with_capacity(CAPTURE_SLICE);
-            while slice.len() < CAPTURE_SLICE {
-                let Some(id) = ids.pop_first() else { break };
-                slice.push(id);
-            }
-            let (to, blocks) = crossbeam_channel::bounded(1);
-            self.owner.send(Message::Capture { ids: slice, to }).ok()?;
-            captured.extend(blocks.recv_timeout(PATIENCE).ok()?);
+    /// With it the owner's last position: all of it must be durable before the checkpoint counts.
+    fn capture(&self) -> Option<(Vec<Captured>, JournalIndex)> {
+        let first = self.capture_slice(Capture::Metadata)?;
+        let (mut captured, mut last_index) = (first.blocks, first.last_index);
+        for ids in first.others.chunks(CAPTURE_SLICE) {
+            let slice = self.capture_slice(Capture::Partitions(ids.to_vec()))?;
+            captured.extend(slice.blocks);
+            last_index = last_index.max(slice.last_index);
         }
-        Some(captured)
+        Some((captured, last_index))
+    }
+
+    fn capture_slice(&self, what: Capture) -> Option<CapturedSlice> {
+        let (to, slice) = crossbeam_channel::bounded(1);
+        self.owner.send(Message::Capture { what, to }).ok()?;
+        slice.recv_timeout(PATIENCE).ok()
     }
 
     fn write(
@@ -278,12 +298,8 @@ impl Maintenance {
         captured: &[Captured],
     ) -> Result<u64, tidemark_partition_log::CheckpointError> {
         let previous = self.newest.map(|newest| newest.generation);
-        let mut writer = CheckpointWriter::begin(
-            self.disk.clone(),
-            &self.checkpoint_dir,
-            header,
-            previous,
-        )?;
+        let mut writer =
+            CheckpointWriter::begin(self.disk.clone(), &self.checkpoint_dir, header, previous)?;
         for c in captured {
             writer.block(&Block {
                 kind: BlockKind::SEGMENTS,

@@ -8,13 +8,15 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tidemark_journal::{AppendRequest, Journal};
 use tidemark_owner::{Appended, Command, Event, Now, Observation, Owner, Reply, Step, Token};
 use tidemark_partition_log::{ControlMeta, PartitionLog, SegmentManifest, TailBatch, Version};
-use tidemark_types::{JournalIndex, MonoTime, Tick, TopicPartitionId};
+use tidemark_types::{JournalIndex, MonoTime, NodeId, Tick, TopicPartitionId};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::{info, warn};
 
+use crate::admission::Reservation;
 use crate::barrier::{Barrier, Parked};
 use crate::catalogue::Catalogue;
 use crate::clock::{Clock, Entropy};
+use crate::identity::Identity;
 use crate::published::Published;
 use tidemark_partition_log::LogStore;
 
@@ -25,15 +27,51 @@ pub enum Message {
         to: oneshot::Sender<Reply>,
         /// A place in the queue, given back when the command is taken.
         place: OwnedSemaphorePermit,
+        /// Room in tail and journal, given back when the record is in the journal's queue; none for
+        /// a command that writes nothing.
+        reservation: Option<Reservation>,
+    },
+    /// The records that a start itself writes, before the first command.
+    Begin {
+        begin: Begin,
+        to: crossbeam_channel::Sender<JournalIndex>,
     },
     /// A clock that is turned by hand has moved: look at the deadlines.
     Wake,
-    /// Take checkpoint blocks of these partitions, all as of one position.
+    /// Take checkpoint blocks.
     Capture {
-        ids: Vec<TopicPartitionId>,
-        to: crossbeam_channel::Sender<Vec<Captured>>,
+        what: Capture,
+        to: crossbeam_channel::Sender<CapturedSlice>,
     },
     Stop,
+}
+
+/// What a start knows that the journal does not say yet.
+pub struct Begin {
+    pub identity: Identity,
+    /// The journal's epoch from now on.
+    pub epoch: i32,
+    /// Bytes that this start cut from the journal's end.
+    pub cut_bytes: u64,
+}
+
+/// Which blocks to take.
+pub enum Capture {
+    /// Of the metadata, with the list of every partition there is at that position. It comes first:
+    /// what is created later is in the journal after it, what is deleted later is deleted there.
+    Metadata,
+    /// Of these partitions, all as of one position. One that is gone is left out.
+    Partitions(Vec<TopicPartitionId>),
+}
+
+/// Blocks of one step of the owner.
+pub struct CapturedSlice {
+    pub blocks: Vec<Captured>,
+    /// The owner's position: the checkpoint may not count before this record is durable, also when
+    /// no block came of it (its partitions may have been deleted by then).
+    pub last_index: JournalIndex,
+    /// With [`Capture::Metadata`]: every other partition.
+    pub others: Vec<TopicPartitionId>,
 }
 
 /// A partition's state as of `stamp`, for a checkpoint.
@@ -108,16 +146,25 @@ impl OwnerThread {
                 },
             };
             match message {
-                Message::Command { command, to, place } => {
+                Message::Command {
+                    command,
+                    to,
+                    place,
+                    reservation,
+                } => {
                     drop(place);
                     self.next_token += 1;
                     let token = Token(self.next_token);
                     self.waiting.insert(token, to);
                     self.step(token, command);
+                    drop(reservation);
+                }
+                Message::Begin { begin, to } => {
+                    let _the_start_was_given_up = to.send(self.begin(&begin));
                 }
                 Message::Wake => {}
-                Message::Capture { ids, to } => {
-                    let _checkpoint_was_given_up = to.send(self.capture(&ids));
+                Message::Capture { what, to } => {
+                    let _checkpoint_was_given_up = to.send(self.capture(what));
                 }
                 Message::Stop => return,
             }
@@ -154,8 +201,7 @@ impl OwnerThread {
                 Some(Parked { to, reply })
             })
             .collect();
-        self.barrier
-            .park(self.owner.last_index(), touched, replies);
+        self.barrier.park(self.owner.last_index(), touched, replies);
         if let Some(record) = step.record {
             self.journal.append(AppendRequest {
                 index: record.index,
@@ -177,15 +223,24 @@ impl OwnerThread {
             return Vec::new();
         };
         let oldest_needed = self.published.oldest_needed();
+        // The image before the logs: whoever lists the logs and then looks at the newest image finds
+        // every log's topic in it.
+        if observations
+            .iter()
+            .any(|o| matches!(o, Observation::MetadataChanged))
+        {
+            let image = Arc::new(self.owner.metadata().clone());
+            self.catalogue.push_image(tick, image, oldest_needed);
+        }
         let mut touched = Vec::new();
-        let mut metadata_changed = false;
         for observation in observations {
             match observation {
                 Observation::Appended(appended) => {
-                    if let Some(log) = self.catalogue.log(appended.partition) {
-                        let (batch, aborted) = tail_batch(appended, tick, index);
-                        log.append(batch, aborted);
-                    }
+                    let id = appended.partition;
+                    let log = self.catalogue.log(id);
+                    let (batch, aborted) = tail_batch(appended, tick, index);
+                    log.unwrap_or_else(|| panic!("partition {id} has no log"))
+                        .append(batch, aborted);
                 }
                 Observation::Watermarks(w) => {
                     if let Some(log) = self.catalogue.log(w.partition) {
@@ -213,23 +268,72 @@ impl OwnerThread {
                 // The logs stay until the deletion is published (readers until then see the
                 // topic); maintenance takes them away. Fetches parked on them are woken.
                 Observation::TopicDeleted(topic) => {
-                    touched.extend(topic.partition_ids().filter_map(|id| self.catalogue.log(id)));
+                    touched.extend(
+                        topic
+                            .partition_ids()
+                            .filter_map(|id| self.catalogue.log(id)),
+                    );
                 }
-                Observation::MetadataChanged => metadata_changed = true,
+                Observation::MetadataChanged => {}
             }
-        }
-        if metadata_changed {
-            let image = Arc::new(self.owner.metadata().clone());
-            self.catalogue.push_image(tick, image, oldest_needed);
         }
         touched
     }
 
-    fn capture(&self, ids: &[TopicPartitionId]) -> Vec<Captured> {
-        ids.iter()
-            .filter_map(|&id| {
+    /// A new directory's first record, or the rise of the journal's epoch; and the deadlines of what
+    /// replay found open. Returns the last record's index: requests wait until it is durable.
+    fn begin(&mut self, begin: &Begin) -> JournalIndex {
+        let entropy = self.entropy.clone();
+        let mono = self.clock.now();
+        let now = Now {
+            mono,
+            wall_ms: self.clock.wall_ms(),
+            tick: self.ticks.tick(mono),
+            uuid: &mut || entropy.uuid(),
+        };
+        self.owner.arm_after_replay(&now);
+        let Begin {
+            identity,
+            epoch,
+            cut_bytes,
+        } = begin;
+        if self.owner.metadata().cluster_id().is_none() {
+            let node_id = NodeId(identity.node_id);
+            let step =
+                self.owner
+                    .bootstrap(&identity.cluster_id, node_id, identity.incarnation, &now);
+            self.carry_out(step);
+        }
+        if *epoch > self.owner.metadata().journal_epoch() {
+            let step = self.owner.begin_journal_epoch(*epoch, *cut_bytes, &now);
+            self.carry_out(step);
+            for (id, log) in self.catalogue.logs() {
+                if let Some(partition) = self.owner.partition(id) {
+                    log.start_leader_epoch(partition.leader_epoch());
+                    log.push_version(version(partition, self.owner.last_tick()));
+                }
+            }
+        }
+        self.owner.last_index()
+    }
+
+    fn capture(&self, what: Capture) -> CapturedSlice {
+        let (ids, others) = match what {
+            Capture::Metadata => {
+                let mut others = self.owner.partition_ids();
+                others.retain(|id| *id != TopicPartitionId::METADATA);
+                (vec![TopicPartitionId::METADATA], others)
+            }
+            Capture::Partitions(ids) => (ids, Vec::new()),
+        };
+        let blocks = ids
+            .into_iter()
+            .filter_map(|id| {
                 let (stamp, block) = self.owner.encode_block(id)?;
-                let manifest = self.catalogue.log(id)?.segment_manifest();
+                let log = self.catalogue.log(id);
+                let manifest = log
+                    .unwrap_or_else(|| panic!("partition {id} has no log"))
+                    .segment_manifest();
                 Some(Captured {
                     id,
                     stamp,
@@ -238,7 +342,24 @@ impl OwnerThread {
                     manifest,
                 })
             })
-            .collect()
+            .collect();
+        CapturedSlice {
+            blocks,
+            last_index: self.owner.last_index(),
+            others,
+        }
+    }
+}
+
+/// A partition's offsets, as readers take them at `tick` and later.
+pub fn version(partition: &tidemark_owner::Partition, tick: Tick) -> Version {
+    let w = partition.watermarks();
+    Version {
+        tick,
+        log_end_offset: w.log_end_offset,
+        last_stable_offset: w.last_stable_offset,
+        log_start_offset: w.log_start_offset,
+        leader_epoch: w.leader_epoch,
     }
 }
 

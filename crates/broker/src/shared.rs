@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use tidemark_config::Settings;
@@ -11,16 +12,24 @@ use tidemark_partition_log::{PartitionLog, WaiterId};
 use tidemark_types::{NodeId, TopicPartitionId};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Reservation, Wants};
 use crate::barrier::Barrier;
 use crate::catalogue::Catalogue;
 use crate::clock::Clock;
 use crate::owner_thread::Message;
 use crate::published::{Published, ReadTick};
 
-/// The journal stopped, or the broker is stopping: nothing more is decided.
+/// Why a command was not decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped;
+pub enum NotDecided {
+    /// The journal stopped, or the broker is stopping.
+    Stopped,
+    /// No room came free in time (a full disk, a journal that cannot be relieved).
+    NoRoom,
+}
+
+/// The longest that a request waits for room in tail and journal before it is refused.
+pub const ADMISSION_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running broker, from the inside.
 pub struct Shared {
@@ -44,17 +53,41 @@ impl Shared {
 
     /// Queues a command for the owner. Commands of one caller are decided in the order of its
     /// calls. The reply comes when everything it may tell of is durable.
-    pub async fn submit(&self, command: Command) -> Result<oneshot::Receiver<Reply>, Stopped> {
-        let place = self
-            .places
-            .clone()
-            .acquire_owned()
-            .await
-            .map_err(|_| Stopped)?;
+    pub async fn submit(
+        &self,
+        command: Command,
+        wants: Wants,
+        patience: Duration,
+    ) -> Result<oneshot::Receiver<Reply>, NotDecided> {
+        let give_up = self.clock.sleep_until(self.clock.now() + patience);
+        let reservation = self.admission.admit(wants, give_up).await;
+        let reservation = reservation.ok_or(NotDecided::NoRoom)?;
+        self.enqueue(command, Some(reservation)).await
+    }
+
+    /// Queues a command that writes nothing: it needs a place in the queue and no other room.
+    pub async fn submit_read(
+        &self,
+        command: Command,
+    ) -> Result<oneshot::Receiver<Reply>, NotDecided> {
+        self.enqueue(command, None).await
+    }
+
+    async fn enqueue(
+        &self,
+        command: Command,
+        reservation: Option<Reservation>,
+    ) -> Result<oneshot::Receiver<Reply>, NotDecided> {
+        let place = self.places.clone().acquire_owned().await;
         let (to, reply) = oneshot::channel();
         self.queue
-            .send(Message::Command { command, to, place })
-            .map_err(|_| Stopped)?;
+            .send(Message::Command {
+                command,
+                to,
+                place: place.map_err(|_| NotDecided::Stopped)?,
+                reservation,
+            })
+            .map_err(|_| NotDecided::Stopped)?;
         Ok(reply)
     }
 

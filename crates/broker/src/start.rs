@@ -12,14 +12,16 @@ use std::time::Duration;
 use tidemark_config::Settings;
 use tidemark_disk::{Disk, create_dir_all_durable};
 use tidemark_group_coordinator::GroupConfig;
-use tidemark_journal::{Admission as Space, Journal, JournalEvent, JournalOptions, recover};
+use tidemark_journal::{
+    Journal, JournalEvent, JournalOptions, LocalJournal, RESERVED_SLOTS, SLOTS_MIN, recover,
+};
 use tidemark_metadata::{TopicImage, TopicLimits};
-use tidemark_owner::{Now, Observation, Owner, OwnerOptions, Record, Step};
+use tidemark_owner::{Observation, Owner, OwnerOptions, Record};
 use tidemark_partition_log::{
     Checkpoint, CheckpointHeader, LogStore, PartitionLog, Retired, SegmentManifest, StoreSettings,
-    Version, WriteBehind, WriteBehindSettings, read_latest, read_previous, remove_unreferenced,
+    WriteBehind, WriteBehindSettings, read_latest, read_previous, remove_unreferenced,
 };
-use tidemark_types::{JournalIndex, NodeId, Tick, TopicPartitionId};
+use tidemark_types::{JournalIndex, Tick, TopicPartitionId};
 use tokio::sync::Semaphore;
 use tracing::{error, info, warn};
 
@@ -31,7 +33,7 @@ use crate::error::StartError;
 use crate::front::Front;
 use crate::identity::{Identity, cluster_id_text};
 use crate::maintenance::{KNOWN_BLOCKS, Maintenance, OWNER_BLOCK, Request, log_of, relieve};
-use crate::owner_thread::{Message, OwnerThread, TickClock, tail_batch};
+use crate::owner_thread::{Begin, Message, OwnerThread, TickClock, tail_batch, version};
 use crate::published::Published;
 use crate::running::Running;
 use crate::shared::Shared;
@@ -39,6 +41,8 @@ use crate::shared::Shared;
 const LOCK: &str = "lock";
 const JOURNAL: &str = "journal";
 const CHECKPOINTS: &str = "checkpoints";
+/// A start gives up when checkpoints do not free a slot in this time.
+const MAKE_ROOM_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Everything from outside that a broker stands on.
 #[derive(Clone)]
@@ -59,12 +63,14 @@ pub(crate) fn start(
     let disk = seams.disk.clone();
     create_dir_all_durable(&*disk, &data_dir)
         .map_err(|e| StartError::io("create the data directory", &data_dir, e))?;
-    let lock = disk.lock(&data_dir.join(LOCK)).map_err(|e| match e.kind() {
-        std::io::ErrorKind::WouldBlock => StartError::InUse {
-            path: data_dir.clone(),
-        },
-        _ => StartError::io("lock", &data_dir.join(LOCK), e),
-    })?;
+    let lock = disk
+        .lock(&data_dir.join(LOCK))
+        .map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock => StartError::InUse {
+                path: data_dir.clone(),
+            },
+            _ => StartError::io("lock", &data_dir.join(LOCK), e),
+        })?;
     let identity = identify(settings, seams, &data_dir)?;
     let store = LogStore::open(
         disk.clone(),
@@ -83,7 +89,10 @@ pub(crate) fn start(
         .as_ref()
         .map_or(JournalIndex(1), |c| c.header.replay_from);
     let options = JournalOptions {
-        slot_bytes: settings.journal_slot_bytes,
+        // A journal needs four slots: a smaller budget has smaller ones.
+        slot_bytes: settings
+            .journal_slot_bytes
+            .min(settings.journal_budget_bytes / SLOTS_MIN),
         budget_bytes: settings.journal_budget_bytes,
         ..JournalOptions::new(data_dir.join(JOURNAL), identity.directory_id)
     };
@@ -133,7 +142,13 @@ pub(crate) fn start(
     let journal = Arc::new(recovery.start(Box::new({
         let (barrier, requests, front) = (barrier.clone(), requests.clone(), front.clone());
         let admission = admission_slot.clone();
+        let guard = WriterGuard {
+            front: front.clone(),
+            barrier: barrier.clone(),
+        };
         move |event| match event {
+            // Named here, so that the closure holds the guard.
+            JournalEvent::Failed { message } if guard.has_failed() => error!("{message}"),
             JournalEvent::Confirmed { index, tick } => barrier.confirm(index, tick),
             JournalEvent::Failed { message } => {
                 error!("{message}");
@@ -154,10 +169,7 @@ pub(crate) fn start(
     let admission = Arc::new(Admission::new(
         store.tail_bytes_counter(),
         settings.tail_bytes,
-        Box::new({
-            let journal = journal.clone();
-            move || journal.has_space(1 << 20, Space::Ordinary)
-        }),
+        journal.clone(),
         Box::new({
             let requests = requests.clone();
             move || {
@@ -168,7 +180,7 @@ pub(crate) fn start(
     drop(admission_slot.set(admission.clone()));
 
     let (queue, commands) = crossbeam_channel::unbounded::<Message>();
-    let mut thread = OwnerThread {
+    let thread = OwnerThread {
         owner,
         journal: journal.clone(),
         barrier: barrier.clone(),
@@ -182,9 +194,6 @@ pub(crate) fn start(
         waiting: HashMap::new(),
         next_token: 0,
     };
-    first_records(&mut thread, &identity, epoch, cut_bytes, seams);
-    let first_served = thread.owner.last_index();
-
     let owner = spawn("owner", front, move || thread.run(&commands))?;
     seams.clock.on_advance({
         let queue = queue.clone();
@@ -204,6 +213,7 @@ pub(crate) fn start(
         admission: admission.clone(),
         journal: journal.clone(),
         owner: queue.clone(),
+        front: front.clone(),
         tail_budget_bytes: settings.tail_bytes,
         checkpoint_interval: Duration::from_millis(settings.checkpoint_interval_ms),
         next_generation: checkpoint.as_ref().map_or(1, |c| c.next_generation),
@@ -213,6 +223,23 @@ pub(crate) fn start(
     let maintenance = spawn("maintenance", front, move || {
         maintenance.run(&request_queue);
     })?;
+
+    if let (Some(newest), Some(previous)) = (checkpoint.as_ref().map(|c| c.header), previous) {
+        journal.release_below(newest.replay_from.min(previous.replay_from));
+    }
+    make_room_to_begin(&journal, &requests)?;
+    let cluster_id = identity.cluster_id.clone();
+    let (to, begun) = crossbeam_channel::bounded(1);
+    let begin = Begin {
+        identity,
+        epoch,
+        cut_bytes,
+    };
+    let first_served = queue
+        .send(Message::Begin { begin, to })
+        .ok()
+        .and_then(|()| begun.recv().ok())
+        .ok_or_else(|| StartError::Stopped("the owner thread ended".to_owned()))?;
 
     let shared = Arc::new(Shared {
         settings: settings.clone(),
@@ -234,9 +261,34 @@ pub(crate) fn start(
         owner: Some(owner),
         maintenance: Some(maintenance),
         first_served,
-        cluster_id: identity.cluster_id,
+        cluster_id,
         _lock: lock,
     })
+}
+
+/// Held by the journal's event handler, which lives and dies with the writer's thread: if that
+/// panics, nothing will be confirmed any more, and clients must not be left to wait.
+struct WriterGuard {
+    front: Arc<Front>,
+    barrier: Arc<Barrier>,
+}
+
+impl WriterGuard {
+    fn has_failed(&self) -> bool {
+        self.barrier.has_failed()
+    }
+}
+
+impl Drop for WriterGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.barrier.fail();
+            self.front.set_failed(
+                "the journal's writer panicked (see above); what was acknowledged is on disk, a \
+                 restart replays it",
+            );
+        }
+    }
 }
 
 /// A thread without which the broker cannot go on: if it panics, the broker stops serving and says
@@ -268,11 +320,36 @@ fn spawn(
         .map_err(|e| StartError::Stopped(format!("no thread for the {name}: {e}")))
 }
 
-fn identify(
-    settings: &Settings,
-    seams: &Seams,
-    data_dir: &Path,
-) -> Result<Identity, StartError> {
+/// A start after a crash goes on in a fresh slot. Several crashes in a row may have used up the
+/// journal's slots, nearly empty as they are: then checkpoints of what was just replayed free them
+/// before anything is written. Nothing is in flight yet, so they do not depend on a free slot.
+fn make_room_to_begin(
+    journal: &LocalJournal,
+    requests: &crossbeam_channel::Sender<Request>,
+) -> Result<(), StartError> {
+    let until = std::time::Instant::now() + MAKE_ROOM_PATIENCE;
+    loop {
+        let usage = journal.usage();
+        if usage.slots_in_use + RESERVED_SLOTS <= usage.max_slots {
+            return Ok(());
+        }
+        if std::time::Instant::now() > until {
+            return Err(StartError::Stopped(
+                "the journal has no free slot and no checkpoint could free one; the log says why"
+                    .to_owned(),
+            ));
+        }
+        let (done, answered) = crossbeam_channel::bounded(1);
+        let asked = requests.send(Request::CheckpointNow(done)).is_ok();
+        if !asked || answered.recv_timeout(MAKE_ROOM_PATIENCE).is_err() {
+            return Err(StartError::Stopped(
+                "the maintenance thread ended".to_owned(),
+            ));
+        }
+    }
+}
+
+fn identify(settings: &Settings, seams: &Seams, data_dir: &Path) -> Result<Identity, StartError> {
     let wanted = settings.cluster_id.as_deref();
     if let Some(identity) = Identity::read(&*seams.disk, data_dir)? {
         identity.check(data_dir, settings.node_id, wanted)?;
@@ -302,62 +379,12 @@ fn identify(
     Ok(identity)
 }
 
-/// The records that a start itself writes: a new directory's first one, or the rise of the
-/// journal's epoch.
-fn first_records(
-    thread: &mut OwnerThread,
-    identity: &Identity,
-    epoch: i32,
-    cut_bytes: u64,
-    seams: &Seams,
-) {
-    let mono = seams.clock.now();
-    let mut now = Now {
-        mono,
-        wall_ms: seams.clock.wall_ms(),
-        tick: thread.ticks.tick(mono),
-        uuid: &mut || seams.entropy.uuid(),
-    };
-    thread.owner.arm_after_replay(&now);
-    let mut steps: Vec<Step> = Vec::new();
-    if thread.owner.metadata().cluster_id().is_none() {
-        steps.push(thread.owner.bootstrap(
-            &identity.cluster_id,
-            NodeId(identity.node_id),
-            identity.incarnation,
-            &now,
-        ));
-        thread.carry_out(steps.pop().expect("just pushed"));
-    }
-    if epoch > thread.owner.metadata().journal_epoch() {
-        now.wall_ms = seams.clock.wall_ms();
-        let step = thread.owner.begin_journal_epoch(epoch, cut_bytes, &now);
-        thread.carry_out(step);
-        for (id, log) in thread.catalogue.logs() {
-            if let Some(partition) = thread.owner.partition(id) {
-                log.start_leader_epoch(partition.leader_epoch());
-                log.push_version(version(partition, thread.owner.last_tick()));
-            }
-        }
-    }
-}
-
-fn version(partition: &tidemark_owner::Partition, tick: Tick) -> Version {
-    let w = partition.watermarks();
-    Version {
-        tick,
-        log_end_offset: w.log_end_offset,
-        last_stable_offset: w.last_stable_offset,
-        log_start_offset: w.log_start_offset,
-        leader_epoch: w.leader_epoch,
-    }
-}
-
 /// Readers see the state that replay came to, as of its last tick.
 fn publish_replayed(owner: &Owner, catalogue: &Catalogue) {
     let tick = owner.last_tick();
     for (id, log) in catalogue.logs() {
         if let Some(partition) = owner.partition(id) {
+            log.start_leader_epoch(partition.leader_epoch());
             log.push_version(version(partition, tick));
             log.prune_versions(tick);
         }
@@ -440,7 +467,10 @@ impl Replay {
         let CheckpointHeader { generation, .. } = checkpoint.header;
         let mut named: BTreeMap<TopicPartitionId, BTreeSet<i64>> = BTreeMap::new();
         let older = read_previous(disk, dir, directory_id, KNOWN_BLOCKS, generation)?;
-        let all = checkpoint.blocks.iter().chain(older.iter().flat_map(|c| &c.blocks));
+        let all = checkpoint
+            .blocks
+            .iter()
+            .chain(older.iter().flat_map(|c| &c.blocks));
         for block in all.filter(|b| b.kind == tidemark_partition_log::BlockKind::SEGMENTS) {
             let manifest = manifest(&block.payload, block.partition)?;
             named
@@ -450,6 +480,13 @@ impl Replay {
         }
         for file in remove_unreferenced(&self.store, &named)? {
             info!("removed {file}: no checkpoint names it, its data is in the journal");
+        }
+        // What only the older checkpoint names goes with it.
+        self.retired.checkpoint_begun(generation);
+        let present: BTreeSet<TopicPartitionId> =
+            log_of(&checkpoint.blocks).map(|(id, _)| id).collect();
+        for id in named.keys().filter(|id| !present.contains(id)) {
+            self.retired.retire(*id);
         }
         for block in checkpoint.blocks.iter().filter(|b| b.kind == OWNER_BLOCK) {
             self.owner
@@ -463,7 +500,6 @@ impl Replay {
             }
             self.catalogue.insert_log(id, log);
         }
-        self.retired.checkpoint_begun(generation);
         Ok(())
     }
 
@@ -510,7 +546,7 @@ impl Replay {
                         }
                     }
                 }
-                // Offsets are published once, at the end of replay.
+                // Offsets and epochs are published once, at the end of replay.
                 Observation::Watermarks(_) | Observation::MetadataChanged => {}
             }
         }
@@ -520,6 +556,8 @@ impl Replay {
 
 fn manifest(payload: &[u8], id: TopicPartitionId) -> Result<SegmentManifest, StartError> {
     SegmentManifest::decode(payload).ok_or_else(|| {
-        StartError::Replay(format!("checkpoint: the segment list of {id} cannot be read"))
+        StartError::Replay(format!(
+            "checkpoint: the segment list of {id} cannot be read"
+        ))
     })
 }

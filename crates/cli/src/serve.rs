@@ -67,8 +67,11 @@ async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
 
-    let signal = stop.next().await;
-    tracing::info!("{signal}: stopping");
+    tokio::select! {
+        signal = stop.next() => tracing::info!("{signal}: stopping"),
+        // Whoever supervises this process restarts it; what was acknowledged is replayed then.
+        why = broker.failure() => return Err(failed(why)),
+    }
     tokio::select! {
         () = broker.shutdown() => Ok(()),
         signal = stop.next() => Err(failed(format!(

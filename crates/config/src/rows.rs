@@ -304,8 +304,8 @@ settings! {
         "The size of one journal file. No record is larger, so it also bounds one request's batches together. Files keep the size they were made with."
         journal_slot_bytes: u64 = long("journal.slot.bytes", "67108864", Check::Between(1_048_576, 1_073_741_824)).at(Section::Journal);
 
-        "The most the journal takes on disk, and the most a start has to replay. At least two files' worth."
-        journal_budget_bytes: u64 = long("journal.budget.bytes", "1073741824", Check::AtLeast(2_097_152)).at(Section::Journal);
+        "The most the journal takes on disk, and the most a start has to replay. With less than four files' worth the files are smaller."
+        journal_budget_bytes: u64 = long("journal.budget.bytes", "1073741824", Check::AtLeast(4_194_304)).at(Section::Journal);
 
         "Memory for the newest data of all partitions, which consumers that keep up are served from."
         tail_bytes: u64 = long("tail.bytes", "67108864", Check::AtLeast(1_048_576)).at(Section::Journal);

@@ -22,7 +22,12 @@ pub(crate) async fn handle(cx: Cx, request: CreateTopicsRequest) -> Pending {
                 assignments: topic
                     .assignments
                     .iter()
-                    .map(|a| (a.partition_index, a.broker_ids.iter().map(|b| b.0).collect()))
+                    .map(|a| {
+                        (
+                            a.partition_index,
+                            a.broker_ids.iter().map(|b| b.0).collect(),
+                        )
+                    })
                     .collect(),
                 configs: topic
                     .configs

@@ -24,7 +24,9 @@ pub(crate) async fn handle(cx: Cx, request: DeleteTopicsRequest) -> Pending {
             .collect()
     } else {
         let names = request.topic_names.iter();
-        names.map(|name| DeleteTopic::Name(name.to_string())).collect()
+        names
+            .map(|name| DeleteTopic::Name(name.to_string()))
+            .collect()
     };
     let command = Command::DeleteTopics(DeleteTopics { topics });
     cx.call(command, move |cx, reply| {
@@ -69,7 +71,10 @@ fn refuse_all(cx: &Cx, request: DeleteTopicsRequest) -> Outcome {
         3.. => ErrorCode::TopicDeletionDisabled,
         _ => ErrorCode::InvalidRequest,
     };
-    let named = request.topic_names.into_iter().map(|name| (Some(name), TopicId::ZERO));
+    let named = request
+        .topic_names
+        .into_iter()
+        .map(|name| (Some(name), TopicId::ZERO));
     let states = request
         .topics
         .into_iter()

@@ -2,12 +2,12 @@
 //!
 //! v1 synonyms and sources (KIP-226); v3 types and documentation (KIP-569).
 
+use kafka_protocol::messages::DescribeConfigsRequest;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResponse, DescribeConfigsResult,
     DescribeConfigsSynonym,
 };
-use kafka_protocol::messages::DescribeConfigsRequest;
 use tidemark_metadata::{ConfigEntry, describe_topic_configs, validate_topic_name};
 use tidemark_types::{CLUSTER_METADATA, ErrorCode};
 
@@ -61,7 +61,10 @@ fn find(
                     let message = "This server does not host this topic-partition.".to_owned();
                     (ErrorCode::UnknownTopicOrPartition, message)
                 })?;
-            Ok(describe_topic_configs(topic, &cx.shared.settings.topic_defaults))
+            Ok(describe_topic_configs(
+                topic,
+                &cx.shared.settings.topic_defaults,
+            ))
         }
         // The empty name is the default of all brokers.
         BROKER if name.is_empty() => Ok(Vec::new()),

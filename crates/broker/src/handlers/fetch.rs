@@ -37,8 +37,8 @@ pub(crate) fn handle(cx: Cx, request: FetchRequest) -> Pending {
 
 async fn fetch(cx: &Cx, request: &FetchRequest) -> FetchResponse {
     let shared = &cx.shared;
-    let deadline = shared.clock.now()
-        + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+    let deadline =
+        shared.clock.now() + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
     let mut parked: Option<Parked> = None;
     let mut expired = request.max_wait_ms <= 0;
@@ -141,7 +141,15 @@ fn read_all(cx: &Cx, request: &FetchRequest, reads: Reads) -> Option<Found> {
             }
             let read = match &log {
                 None => Err(unknown(&view, by_id, id)),
-                Some(log) => read_partition(cx.version(), request.isolation_level, &view, log, wanted, budget, found.bytes == 0),
+                Some(log) => read_partition(
+                    cx.version(),
+                    request.isolation_level,
+                    &view,
+                    log,
+                    wanted,
+                    budget,
+                    found.bytes == 0,
+                ),
             };
             let partition = read.unwrap_or_else(|error| {
                 found.must_answer = true;

@@ -77,6 +77,8 @@ fn respond(version: i16, reply: JoinReply) -> JoinGroupResponse {
             .with_protocol_type(reply.protocol_type.as_deref().map(text))
             .with_protocol_name(reply.protocol_name.as_deref().map(text))
     } else {
-        response.with_protocol_name(Some(text(reply.protocol_name.as_deref().unwrap_or_default())))
+        response.with_protocol_name(Some(text(
+            reply.protocol_name.as_deref().unwrap_or_default(),
+        )))
     }
 }

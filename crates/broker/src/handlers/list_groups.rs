@@ -21,7 +21,10 @@ pub(crate) async fn handle(cx: Cx, request: ListGroupsRequest) -> Pending {
         };
         let wanted = |state: &str| {
             request.states_filter.is_empty()
-                || request.states_filter.iter().any(|s| s.eq_ignore_ascii_case(state))
+                || request
+                    .states_filter
+                    .iter()
+                    .any(|s| s.eq_ignore_ascii_case(state))
         };
         let groups = groups
             .into_iter()

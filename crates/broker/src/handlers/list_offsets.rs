@@ -3,11 +3,11 @@
 //! v2 isolation level; v4 leader epochs; v7 the highest timestamp (KIP-734). "Latest" of a
 //! read_committed reader is the last stable offset. A record at or after it is not found.
 
+use kafka_protocol::messages::ListOffsetsRequest;
+use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
 };
-use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
-use kafka_protocol::messages::ListOffsetsRequest;
 use tidemark_types::{ErrorCode, TopicPartitionId};
 
 use super::fetch::{check_leader_epoch, storage_error};
@@ -57,7 +57,8 @@ fn list(cx: &Cx, request: &ListOffsetsRequest) -> ListOffsetsResponse {
                             match find(cx.version(), request.isolation_level, &view, id, wanted) {
                                 Err(error) => answer.with_error_code(error.code()),
                                 Ok((timestamp, offset, leader_epoch)) => {
-                                    let answer = answer.with_timestamp(timestamp).with_offset(offset);
+                                    let answer =
+                                        answer.with_timestamp(timestamp).with_offset(offset);
                                     match cx.version() {
                                         4.. => answer.with_leader_epoch(leader_epoch),
                                         _ => answer,

@@ -104,7 +104,12 @@ fn respond(
             .map(|wanted| match &wanted.name {
                 Some(name) => match view.image.topic(name) {
                     Some(topic) => describe(cx, &view, topic),
-                    None => unknown(version, Some(name.clone()), TopicId::ZERO, no_such_name(name, errors)),
+                    None => unknown(
+                        version,
+                        Some(name.clone()),
+                        TopicId::ZERO,
+                        no_such_name(name, errors),
+                    ),
                 },
                 None => {
                     let id = TopicId(*wanted.topic_id.as_bytes());

@@ -36,8 +36,9 @@ use tidemark_types::TopicId;
 use tidemark_wire::{ApiKey, RequestHeader, WireError, decode_body, encode_response};
 use tracing::error;
 
+use crate::admission::Wants;
 use crate::connection::ConnectionInfo;
-use crate::shared::Shared;
+use crate::shared::{ADMISSION_PATIENCE, Shared};
 
 /// What is sent for a request.
 pub(crate) enum Outcome {
@@ -77,7 +78,12 @@ impl Cx {
     /// connection closed, other connections go on.
     pub(crate) fn answer<T: Encodable>(&self, body: &T) -> Outcome {
         let header = &self.header;
-        match encode_response(header.api_key, header.api_version, header.correlation_id, body) {
+        match encode_response(
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            body,
+        ) {
             Ok(frame) => Outcome::Answer(vec![frame]),
             Err(e) => {
                 error!("{e}; connection of {} closed", self.connection.peer);
@@ -110,7 +116,17 @@ impl Cx {
         command: Command,
         respond: impl FnOnce(&Cx, Option<Reply>) -> Outcome + Send + 'static,
     ) -> Pending {
-        match self.shared.submit(command).await {
+        self.call_with(command, Wants::Control, respond).await
+    }
+
+    /// As [`Cx::call`], for a command that needs other room than most.
+    pub(crate) async fn call_with(
+        self,
+        command: Command,
+        wants: Wants,
+        respond: impl FnOnce(&Cx, Option<Reply>) -> Outcome + Send + 'static,
+    ) -> Pending {
+        match self.shared.submit(command, wants, ADMISSION_PATIENCE).await {
             Err(_) => Pending::Ready(respond(&self, None)),
             Ok(reply) => Pending::later(async move {
                 let reply = reply.await.ok();

@@ -2,10 +2,10 @@
 //!
 //! v6 leader epochs; v7 static members; v8 flexible; v9 the new group protocol's errors (KIP-848).
 
+use kafka_protocol::messages::OffsetCommitRequest;
 use kafka_protocol::messages::offset_commit_response::{
     OffsetCommitResponse, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
-use kafka_protocol::messages::OffsetCommitRequest;
 use tidemark_group_coordinator::{self as group, OffsetToCommit};
 use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;

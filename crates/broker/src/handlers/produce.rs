@@ -7,6 +7,7 @@
 //! closes the connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::TopicName;
@@ -14,12 +15,17 @@ use kafka_protocol::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
 };
 use tidemark_metadata::{MessageTimestampType, TopicImage};
-use tidemark_owner::{Command, Produce, ProduceBatch, Produced, Reply};
+use tidemark_owner::{
+    Command, NoteRefused, Produce, ProduceBatch, Produced, Record, RefusedBatch, Reply,
+};
 use tidemark_record_batch::{
-    DecompressLimits, ProduceRules, Refusal, TimestampType, validate_produce,
+    BatchHeader, DecompressLimits, ProduceRules, Refusal, TimestampType, validate_produce,
 };
 use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicPartitionId};
 use tidemark_wire::{ProduceRequest, WireError, decode_produce_request};
+
+use crate::admission::Wants;
+use crate::shared::{ADMISSION_PATIENCE, NotDecided};
 
 use super::{Cx, Outcome, Pending, text, uuid, wrong_reply};
 
@@ -31,7 +37,7 @@ enum Checked {
 }
 
 pub(crate) async fn handle(cx: Cx, body: &Bytes) -> Result<Pending, WireError> {
-    let request = decode_produce_request(cx.version(), body)?;
+    let mut request = decode_produce_request(cx.version(), body)?;
     if !matches!(request.acks, -1..=1) {
         let refusal = refusal(ErrorCode::InvalidRequiredAcks);
         let checked = request
@@ -46,46 +52,98 @@ pub(crate) async fn handle(cx: Cx, body: &Bytes) -> Result<Pending, WireError> {
             .collect::<Vec<_>>();
         return Ok(Pending::Ready(respond(&cx, &request, &checked, &[])));
     }
+    let (checked, batches, damaged) = check(&cx, &request);
+    // The batches are copies: the frame is not kept until they are durable.
+    for partition in request.topics.iter_mut().flat_map(|t| &mut t.partitions) {
+        partition.records = None;
+    }
     // Room first: past this point nothing is refused for lack of it.
-    cx.shared.admission.admit().await;
-    let (checked, batches) = check(&cx, &request);
+    let bytes = Record::payload_bytes(batches.iter().map(|batch| batch.bytes.len()));
+    let wants = Wants::Data(bytes as u64);
+    let in_case_of_refusal: Vec<RefusedBatch> = batches
+        .iter()
+        .map(|batch| refused_batch(batch.partition, &batch.valid.header))
+        .collect();
     let command = Command::Produce(Produce {
         version: cx.version(),
         transactional_id: request.transactional_id.as_deref().map(Arc::from),
         batches,
     });
-    let acks = request.acks;
-    Ok(cx
-        .call(command, move |cx, reply| {
-            let produced = match reply {
-                Some(Reply::Produce(produced)) => produced,
-                Some(other) => wrong_reply(other),
-                // Stopped: whether the batches are in the journal is not known. Retriable.
-                None => checked
-                    .iter()
-                    .flatten()
-                    .filter(|c| matches!(c, Checked::Submitted(_)))
-                    .map(|_| Produced::refused(ErrorCode::KafkaStorageError))
-                    .collect(),
-            };
-            if acks == 0 {
-                let failed = checked
-                    .iter()
-                    .flatten()
-                    .any(|c| matches!(c, Checked::Refused(_)))
-                    || produced.iter().any(|p| p.error.is_err());
-                return match failed {
-                    true => Outcome::Close,
-                    false => Outcome::Nothing,
-                };
+    let shared = cx.shared.clone();
+    if !damaged.is_empty() {
+        let _noted = shared
+            .submit_read(Command::NoteRefused(NoteRefused { batches: damaged }))
+            .await;
+    }
+    let patience_ms = u64::try_from(request.timeout_ms).unwrap_or(0);
+    let patience = Duration::from_millis(patience_ms).min(ADMISSION_PATIENCE);
+    match shared.submit(command, wants, patience).await {
+        Ok(reply) => Ok(Pending::later(async move {
+            finish(&cx, &request, &checked, reply.await.ok())
+        })),
+        Err(not_decided) => {
+            if not_decided == NotDecided::NoRoom {
+                // The client tries again: of its batches in flight the later ones must not get in
+                // first.
+                let _noted = shared
+                    .submit_read(Command::NoteRefused(NoteRefused {
+                        batches: in_case_of_refusal,
+                    }))
+                    .await;
             }
-            respond(cx, &request, &checked, &produced)
-        })
-        .await)
+            Ok(Pending::Ready(finish(&cx, &request, &checked, None)))
+        }
+    }
 }
 
-/// Checks every batch against its topic: all that needs no state of the owner.
-fn check(cx: &Cx, request: &ProduceRequest) -> (Vec<Vec<Checked>>, Vec<ProduceBatch>) {
+/// The answer, from what the owner decided. `None`: it did not, or whether it is in the journal is
+/// not known. Retriable either way.
+fn finish(
+    cx: &Cx,
+    request: &ProduceRequest,
+    checked: &[Vec<Checked>],
+    reply: Option<Reply>,
+) -> Outcome {
+    let produced = match reply {
+        Some(Reply::Produce(produced)) => produced,
+        Some(other) => wrong_reply(other),
+        None => checked
+            .iter()
+            .flatten()
+            .filter(|c| matches!(c, Checked::Submitted(_)))
+            .map(|_| Produced::refused(ErrorCode::KafkaStorageError))
+            .collect(),
+    };
+    if request.acks == 0 {
+        let failed = checked
+            .iter()
+            .flatten()
+            .any(|c| matches!(c, Checked::Refused(_)))
+            || produced.iter().any(|p| p.error.is_err());
+        return match failed {
+            true => Outcome::Close,
+            false => Outcome::Nothing,
+        };
+    }
+    respond(cx, request, checked, &produced)
+}
+
+fn refused_batch(partition: TopicPartitionId, header: &BatchHeader) -> RefusedBatch {
+    RefusedBatch {
+        partition,
+        producer_id: header.producer_id,
+        producer_epoch: header.producer_epoch,
+        base_sequence: header.base_sequence,
+    }
+}
+
+/// Checks every batch against its topic: all that needs no state of the owner. Last come those that
+/// were damaged on the way, which the client sends again.
+fn check(
+    cx: &Cx,
+    request: &ProduceRequest,
+) -> (Vec<Vec<Checked>>, Vec<ProduceBatch>, Vec<RefusedBatch>) {
+    let mut damaged = Vec::new();
     let image = cx.shared.read().image;
     let wall_ms = cx.shared.clock.wall_ms();
     let mut batches: Vec<ProduceBatch> = Vec::new();
@@ -104,7 +162,17 @@ fn check(cx: &Cx, request: &ProduceRequest) -> (Vec<Vec<Checked>>, Vec<ProduceBa
                 .map(|partition| {
                     let records = partition.records.as_ref();
                     match check_batch(cx, request, image, partition.index, records, wall_ms) {
-                        Err(refusal) => Checked::Refused(refusal),
+                        Err(refusal) => {
+                            if refusal.code == ErrorCode::CorruptMessage
+                                && let Some(topic) = image
+                                && let Some(header) =
+                                    records.and_then(|r| BatchHeader::parse(r).ok())
+                            {
+                                let id = TopicPartitionId::new(topic.id, partition.index);
+                                damaged.push(refused_batch(id, &header));
+                            }
+                            Checked::Refused(refusal)
+                        }
                         Ok(batch) => {
                             // A batch and its head in the record; a record never spans slots.
                             record_bytes += batch.bytes.len() + 32;
@@ -119,7 +187,7 @@ fn check(cx: &Cx, request: &ProduceRequest) -> (Vec<Vec<Checked>>, Vec<ProduceBa
                 .collect()
         })
         .collect();
-    (checked, batches)
+    (checked, batches, damaged)
 }
 
 fn check_batch(

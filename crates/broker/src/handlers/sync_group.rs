@@ -21,7 +21,12 @@ pub(crate) async fn handle(cx: Cx, request: SyncGroupRequest) -> Pending {
         assignments: request
             .assignments
             .into_iter()
-            .map(|a| (a.member_id.to_string(), Bytes::copy_from_slice(&a.assignment)))
+            .map(|a| {
+                (
+                    a.member_id.to_string(),
+                    Bytes::copy_from_slice(&a.assignment),
+                )
+            })
             .collect(),
     });
     cx.call(command, |cx, reply| {
