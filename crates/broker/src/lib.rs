@@ -15,6 +15,7 @@ mod catalogue;
 mod clock;
 mod connection;
 mod error;
+mod fetch_sessions;
 mod front;
 mod handlers;
 mod identity;
@@ -156,8 +157,10 @@ impl Broker {
     /// Stops serving, writes a checkpoint and closes the data directory.
     pub async fn shutdown(self) {
         self.front.stop();
-        for task in &self.tasks {
+        for task in self.tasks {
             task.abort();
+            // Its port is free once it is gone, and not before.
+            let _it_was_aborted = task.await;
         }
         let running = self.running;
         let ended = tokio::task::spawn_blocking(move || running.stop()).await;
