@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tidemark_disk::Disk;
-use tidemark_journal::LocalJournal;
+use tidemark_journal::{LocalJournal, RESERVED_SLOTS};
 use tidemark_partition_log::{
     Block, BlockKind, CheckpointHeader, CheckpointWriter, FlushPolicy, LogError, LogStore,
     PartitionLog, Retired, SegmentManifest, WriteBehind,
@@ -139,9 +139,11 @@ impl Maintenance {
         }
     }
 
+    /// Half of the slots are in use, or none is left but the reserve.
     fn journal_is_filling(&self) -> bool {
         let usage = self.journal.usage();
-        usage.slots_in_use * 2 > usage.max_slots
+        usage.slots_in_use * 2 >= usage.max_slots
+            || usage.slots_in_use + RESERVED_SLOTS >= usage.max_slots
     }
 
     /// Something was written since the newest checkpoint.

@@ -13,7 +13,7 @@ use tidemark_config::Settings;
 use tidemark_disk::{Disk, create_dir_all_durable};
 use tidemark_group_coordinator::GroupConfig;
 use tidemark_journal::{
-    Journal, JournalEvent, JournalOptions, LocalJournal, RESERVED_SLOTS, SLOTS_MIN, recover,
+    Journal, JournalEvent, JournalOptions, LocalJournal, RESERVED_SLOTS, recover,
 };
 use tidemark_metadata::{TopicImage, TopicLimits};
 use tidemark_owner::{Observation, Owner, OwnerOptions, Record};
@@ -30,6 +30,7 @@ use crate::barrier::Barrier;
 use crate::catalogue::Catalogue;
 use crate::clock::{Clock, Entropy};
 use crate::error::StartError;
+use crate::fetch_sessions::FetchSessions;
 use crate::front::Front;
 use crate::identity::{Identity, cluster_id_text};
 use crate::maintenance::{KNOWN_BLOCKS, Maintenance, OWNER_BLOCK, Request, log_of, relieve};
@@ -41,6 +42,8 @@ use crate::shared::Shared;
 const LOCK: &str = "lock";
 const JOURNAL: &str = "journal";
 const CHECKPOINTS: &str = "checkpoints";
+/// A budget is divided into at least this many slots.
+const SLOTS_WANTED: u64 = 8;
 /// A start gives up when checkpoints do not free a slot in this time.
 const MAKE_ROOM_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -89,10 +92,11 @@ pub(crate) fn start(
         .as_ref()
         .map_or(JournalIndex(1), |c| c.header.replay_from);
     let options = JournalOptions {
-        // A journal needs four slots: a smaller budget has smaller ones.
+        // With a small budget the slots are smaller, so that it is many of them: two are kept for
+        // ends of transactions, and one is reused only after two checkpoints.
         slot_bytes: settings
             .journal_slot_bytes
-            .min(settings.journal_budget_bytes / SLOTS_MIN),
+            .min(settings.journal_budget_bytes / SLOTS_WANTED),
         budget_bytes: settings.journal_budget_bytes,
         ..JournalOptions::new(data_dir.join(JOURNAL), identity.directory_id)
     };
@@ -252,6 +256,10 @@ pub(crate) fn start(
         queue: queue.clone(),
         places: Arc::new(Semaphore::new(settings.queued_max_requests)),
         next_waiter: AtomicU64::new(1),
+        fetch_sessions: FetchSessions::new(
+            settings.max_incremental_fetch_session_cache_slots,
+            seams.entropy.clone(),
+        ),
     });
     Ok(Running {
         shared,

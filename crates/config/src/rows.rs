@@ -265,6 +265,9 @@ settings! {
         "The largest answer to one Fetch, whatever the consumer asks for. A first batch that is larger is sent whole."
         fetch_max_bytes: i32 = int("fetch.max.bytes", "57671680", Check::AtLeast(1024)).kafka().at(Section::Limits);
 
+        "Fetch sessions (KIP-227) that are kept, over all consumers. One more takes the place of one that is of less use, or is declined, which costs its consumer longer requests and nothing else."
+        max_incremental_fetch_session_cache_slots: usize = int("max.incremental.fetch.session.cache.slots", "1000", Check::AtLeast(0)).kafka().at(Section::Limits);
+
         "Partitions of a topic that is made without a count."
         num_partitions: i32 = int("num.partitions", "1", Check::AtLeast(1)).kafka().at(Section::Topics);
 
@@ -304,8 +307,8 @@ settings! {
         "The size of one journal file. No record is larger, so it also bounds one request's batches together. Files keep the size they were made with."
         journal_slot_bytes: u64 = long("journal.slot.bytes", "67108864", Check::Between(1_048_576, 1_073_741_824)).at(Section::Journal);
 
-        "The most the journal takes on disk, and the most a start has to replay. With less than four files' worth the files are smaller."
-        journal_budget_bytes: u64 = long("journal.budget.bytes", "1073741824", Check::AtLeast(4_194_304)).at(Section::Journal);
+        "The most the journal takes on disk, and the most a start has to replay. With less than eight files' worth the files are smaller."
+        journal_budget_bytes: u64 = long("journal.budget.bytes", "1073741824", Check::AtLeast(8_388_608)).at(Section::Journal);
 
         "Memory for the newest data of all partitions, which consumers that keep up are served from."
         tail_bytes: u64 = long("tail.bytes", "67108864", Check::AtLeast(1_048_576)).at(Section::Journal);
