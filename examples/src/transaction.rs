@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
@@ -43,5 +44,16 @@ pub fn decided(
             }
             result => return result,
         }
+    }
+}
+
+/// Waits until everything that was sent is answered. The library's own flush looks only every 100 ms.
+pub fn wait_for_deliveries<C>(producer: &ThreadedProducer<C>, limit: Duration)
+where
+    C: ProducerContext + 'static,
+{
+    let started = Instant::now();
+    while producer.in_flight_count() > 0 && started.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -29,7 +29,7 @@ use rdkafka::producer::{BaseRecord, Producer, ProducerContext, PurgeConfig, Thre
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidemark_examples::broker_process::{BrokerProcess, free_port};
 use tidemark_examples::ledger::{Evidence, Ledger, Outcome, Reads, TxnId, judge};
-use tidemark_examples::transaction::{Remedy, decided, remedy};
+use tidemark_examples::transaction::{Remedy, decided, remedy, wait_for_deliveries};
 
 const TOPICS: [&str; 3] = ["kill9-a", "kill9-b", "kill9-c"];
 /// Carries only group offsets: the number of the newest transaction of a producer.
@@ -412,13 +412,13 @@ fn one_transaction(
         thread::sleep(Duration::from_millis(random.random_range(0..100))); // long enough to be killed in
     }
     if failed.is_none() && random.random_ratio(1, 40) {
-        let _ = producer.flush(Duration::from_millis(random.random_range(0..200)));
+        wait_for_deliveries(producer, Duration::from_millis(random.random_range(0..200)));
         producer.purge(PurgeConfig::default().queue().inflight());
         return Ok(Ended::Crashed);
     }
     let deliberate = random.random_ratio(1, 6);
     if failed.is_none() && deliberate && random.random_ratio(4, 5) {
-        let _ = producer.flush(CALL); // most aborts shall leave records in the log
+        wait_for_deliveries(producer, CALL); // most aborts shall leave records in the log
     }
     let mut asked_to_commit = false;
     if failed.is_none() && !deliberate {
@@ -434,6 +434,7 @@ fn one_transaction(
         })
         .err();
         if failed.is_none() {
+            wait_for_deliveries(producer, CALL);
             asked_to_commit = true;
             match decided(PATIENCE, || producer.commit_transaction(CALL)) {
                 Ok(()) => {

@@ -436,12 +436,22 @@ impl Worker {
             self.producer
                 .send_offsets_to_transaction(&read_up_to, &group, CALL)
         })?;
+        self.wait_for_deliveries();
         decided("commit", || self.producer.commit_transaction(CALL))?;
         say(&format!(
             "commit lines={} words={}",
             batch.lines, batch.words
         ));
         Ok(())
+    }
+
+    /// Commit flushes by itself, but the Rust library's flush looks only every 100 ms. Looking more often before it
+    /// is called makes small transactions quick.
+    fn wait_for_deliveries(&self) {
+        let started = Instant::now();
+        while self.producer.in_flight_count() > 0 && started.elapsed() < CALL {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn abort_or_give_up(&self, open: &mut Option<Batch>, error: KafkaError) -> Result<()> {
