@@ -8,7 +8,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tidemark_journal::{Admission as Space, Journal};
@@ -35,6 +35,7 @@ pub struct Admission {
     /// Bytes of commands that were admitted and are not in the journal's queue yet.
     reserved: Mutex<u64>,
     room: Notify,
+    waiting: AtomicUsize,
     /// Asks maintenance to make room.
     pressure: Box<dyn Fn() + Send + Sync>,
 }
@@ -51,6 +52,22 @@ impl Drop for Reservation {
     }
 }
 
+/// Counts as waiting until it is dropped, also when the connection goes away meanwhile.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn count(waiting: &'a AtomicUsize) -> Waiting<'a> {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Admission {
     pub fn new(
         tail_bytes: Arc<AtomicU64>,
@@ -64,6 +81,7 @@ impl Admission {
             journal,
             reserved: Mutex::new(0),
             room: Notify::new(),
+            waiting: AtomicUsize::new(0),
             pressure,
         }
     }
@@ -77,10 +95,16 @@ impl Admission {
         if let Some(reservation) = self.try_reserve(wants) {
             return Some(reservation);
         }
+        let _counted = Waiting::count(&self.waiting);
         tokio::select! {
             reservation = self.wait(wants) => Some(reservation),
             () = give_up => None,
         }
+    }
+
+    /// Somebody waits for room.
+    pub fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     async fn wait(self: &Arc<Self>, wants: Wants) -> Reservation {

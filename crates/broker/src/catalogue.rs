@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tidemark_metadata::MetadataImage;
 use tidemark_partition_log::PartitionLog;
 use tidemark_types::{Tick, TopicPartitionId};
@@ -16,13 +16,19 @@ use tidemark_types::{Tick, TopicPartitionId};
 pub struct Catalogue {
     images: RwLock<VecDeque<(Tick, Arc<MetadataImage>)>>,
     logs: DashMap<TopicPartitionId, Arc<PartitionLog>>,
+    /// The logs as a list, made when it is asked for after a change.
+    list: Mutex<Option<Arc<LogList>>>,
 }
+
+/// Logs in the order of their ids.
+pub type LogList = Vec<(TopicPartitionId, Arc<PartitionLog>)>;
 
 impl Catalogue {
     pub fn new(tick: Tick, image: Arc<MetadataImage>) -> Catalogue {
         Catalogue {
             images: RwLock::new(VecDeque::from([(tick, image)])),
             logs: DashMap::new(),
+            list: Mutex::new(None),
         }
     }
 
@@ -60,20 +66,28 @@ impl Catalogue {
 
     pub fn insert_log(&self, id: TopicPartitionId, log: Arc<PartitionLog>) {
         self.logs.insert(id, log);
+        *self.list.lock() = None;
     }
 
     pub fn remove_log(&self, id: TopicPartitionId) -> Option<Arc<PartitionLog>> {
-        self.logs.remove(&id).map(|(_, log)| log)
+        let removed = self.logs.remove(&id).map(|(_, log)| log);
+        *self.list.lock() = None;
+        removed
     }
 
-    /// Every log, as a copy of the list, in the order of their ids.
-    pub fn logs(&self) -> Vec<(TopicPartitionId, Arc<PartitionLog>)> {
-        let mut all: Vec<_> = self
-            .logs
-            .iter()
-            .map(|entry| (*entry.key(), entry.value().clone()))
-            .collect();
-        all.sort_by_key(|(id, _)| *id);
-        all
+    /// Every log there is at some moment of the call.
+    pub fn logs(&self) -> Arc<LogList> {
+        // Held while the list is made: a change that comes meanwhile drops it afterwards.
+        let mut list = self.list.lock();
+        let made = list.get_or_insert_with(|| {
+            let mut all: LogList = self
+                .logs
+                .iter()
+                .map(|entry| (*entry.key(), entry.value().clone()))
+                .collect();
+            all.sort_by_key(|(id, _)| *id);
+            Arc::new(all)
+        });
+        made.clone()
     }
 }

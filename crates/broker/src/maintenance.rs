@@ -46,6 +46,9 @@ const CAPTURE_SLICE: usize = 64;
 /// A checkpoint that waits this long for the owner or the journal is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A checkpoint is due when this many slots are in use, whatever the budget.
+const EAGER_SLOTS: usize = 4;
+
 /// What the thread is asked for.
 #[derive(Clone, Debug)]
 pub enum Request {
@@ -101,7 +104,9 @@ impl Maintenance {
                 }
                 continue;
             }
-            self.drop_deleted();
+            if request.is_none() {
+                self.drop_deleted();
+            }
             let due = self.journal_is_filling()
                 || stop
                 || matches!(request, Some(Request::Checkpoint))
@@ -129,7 +134,9 @@ impl Maintenance {
                     last_error = Some(text);
                 }
             }
-            self.admission.room_made();
+            if request.is_none() {
+                self.admission.room_made();
+            }
             if let Some(Request::CheckpointNow(done)) = request {
                 let _the_start_was_given_up = done.send(());
             }
@@ -139,10 +146,12 @@ impl Maintenance {
         }
     }
 
-    /// Half of the slots are in use, or none is left but the reserve.
+    /// Half of the slots are in use, or none is left but the reserve. With many slots it need not
+    /// come to half: a slot that is recycled early need not be made anew, and a start has less to
+    /// replay.
     fn journal_is_filling(&self) -> bool {
         let usage = self.journal.usage();
-        usage.slots_in_use * 2 >= usage.max_slots
+        usage.slots_in_use >= EAGER_SLOTS.min(usage.max_slots / 2)
             || usage.slots_in_use + RESERVED_SLOTS >= usage.max_slots
     }
 
@@ -173,13 +182,16 @@ impl Maintenance {
     /// Flushes every log that has something; an error of one does not keep the others waiting.
     fn flush_all(&self, confirmed: Tick, policy: &FlushPolicy) -> Result<(), LogError> {
         let mut first_error = Ok(());
-        for (_, log) in self.catalogue.logs() {
+        for (_, log) in self.catalogue.logs().iter() {
             if log.tail_bytes() > 0 {
-                let flushed = self.write_behind.flush(&log, confirmed, policy).map(|_| ());
-                if first_error.is_ok() {
-                    first_error = flushed;
+                match self.write_behind.flush(log, confirmed, policy) {
+                    // Who waits looks again only when there is something to find: the tail may be
+                    // full of what is not durable yet.
+                    Ok(report) if report.bytes > 0 => self.admission.room_made(),
+                    Ok(_) => {}
+                    Err(e) if first_error.is_ok() => first_error = Err(e),
+                    Err(_) => {}
                 }
-                self.admission.room_made();
             }
         }
         first_error
@@ -191,13 +203,13 @@ impl Maintenance {
         let logs = self.catalogue.logs();
         let published = self.catalogue.image_at(self.published.tick());
         let newest = self.catalogue.newest_image();
-        for (id, log) in logs {
-            let exists = published.contains(id) || newest.contains(id);
-            if !exists && id != TopicPartitionId::METADATA {
-                self.catalogue.remove_log(id);
+        for (id, log) in logs.iter() {
+            let exists = published.contains(*id) || newest.contains(*id);
+            if !exists && *id != TopicPartitionId::METADATA {
+                self.catalogue.remove_log(*id);
                 log.close();
-                self.write_behind.forget(&log);
-                self.retired.retire(id);
+                self.write_behind.forget(log);
+                self.retired.retire(*id);
             }
         }
     }
@@ -269,6 +281,7 @@ impl Maintenance {
         if let Some(previous) = self.previous {
             self.journal
                 .release_below(previous.replay_from.min(header.replay_from));
+            self.admission.room_made();
             self.retired
                 .checkpoint_completed(&self.store, generation, previous.generation)?;
         }

@@ -307,8 +307,8 @@ impl OwnerThread {
         if *epoch > self.owner.metadata().journal_epoch() {
             let step = self.owner.begin_journal_epoch(*epoch, *cut_bytes, &now);
             self.carry_out(step);
-            for (id, log) in self.catalogue.logs() {
-                if let Some(partition) = self.owner.partition(id) {
+            for (id, log) in self.catalogue.logs().iter() {
+                if let Some(partition) = self.owner.partition(*id) {
                     log.start_leader_epoch(partition.leader_epoch());
                     log.push_version(version(partition, self.owner.last_tick()));
                 }

@@ -16,6 +16,7 @@ use crate::admission::{Admission, Reservation, Wants};
 use crate::barrier::Barrier;
 use crate::catalogue::Catalogue;
 use crate::clock::Clock;
+use crate::fetch_sessions::FetchSessions;
 use crate::owner_thread::Message;
 use crate::published::{Published, ReadTick};
 
@@ -44,6 +45,7 @@ pub struct Shared {
     /// Places in the owner's queue.
     pub places: Arc<Semaphore>,
     pub next_waiter: AtomicU64,
+    pub fetch_sessions: FetchSessions,
 }
 
 impl Shared {

@@ -153,7 +153,13 @@ pub(crate) fn start(
         move |event| match event {
             // Named here, so that the closure holds the guard.
             JournalEvent::Failed { message } if guard.has_failed() => error!("{message}"),
-            JournalEvent::Confirmed { index, tick } => barrier.confirm(index, tick),
+            JournalEvent::Confirmed { index, tick } => {
+                barrier.confirm(index, tick);
+                // What became durable can be moved out of the tail.
+                if admission.get().is_some_and(|a| a.is_waited_for()) {
+                    let _a_full_queue_has_been_asked_already = requests.try_send(Request::MakeRoom);
+                }
+            }
             JournalEvent::Failed { message } => {
                 error!("{message}");
                 barrier.fail();
@@ -390,8 +396,8 @@ fn identify(settings: &Settings, seams: &Seams, data_dir: &Path) -> Result<Ident
 /// Readers see the state that replay came to, as of its last tick.
 fn publish_replayed(owner: &Owner, catalogue: &Catalogue) {
     let tick = owner.last_tick();
-    for (id, log) in catalogue.logs() {
-        if let Some(partition) = owner.partition(id) {
+    for (id, log) in catalogue.logs().iter() {
+        if let Some(partition) = owner.partition(*id) {
             log.start_leader_epoch(partition.leader_epoch());
             log.push_version(version(partition, tick));
             log.prune_versions(tick);

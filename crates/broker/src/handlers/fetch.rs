@@ -1,9 +1,9 @@
-//! Fetch (1), v4-v16: batches of partitions, as of one published tick.
+//! Fetch (1), v4-v18: batches of partitions, as of one published tick.
 //!
-//! v4 isolation levels; v5 log start offset; v7 sessions (declined: session id 0 is always right);
-//! v9 leader epochs; v10 zstd; v12 flexible; v13 topic ids; v15 replica state. The broker filters
-//! nothing for the client: a read_committed reader gets everything below the last stable offset,
-//! with the list of aborted transactions, and their markers.
+//! v4 isolation levels; v5 log start offset; v7 sessions (KIP-227); v9 leader epochs; v10 zstd; v12
+//! flexible; v13 topic ids; v15 replica state, v17 and v18 fields of followers (passed over). The
+//! broker filters nothing for the client: a read_committed reader gets everything below the last
+//! stable offset, with the list of aborted transactions, and their markers.
 //!
 //! A fetch that finds less than min.bytes is parked on its partitions and woken by the publication
 //! that changes one of them; nothing polls.
@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kafka_protocol::messages::FetchRequest;
+use kafka_protocol::messages::fetch_request::{FetchPartition as Asked, FetchTopic as AskedTopic};
+use kafka_protocol::protocol::StrBytes;
 use tidemark_partition_log::{LogError, PartitionLog, WaiterId};
 use tidemark_record_batch::{BatchHeader, Codec};
 use tidemark_types::{ErrorCode, LeaderEpoch, TopicId, TopicPartitionId};
@@ -20,11 +22,19 @@ use tokio::sync::Notify;
 use tracing::error;
 
 use super::{Cx, Outcome, Pending};
+use crate::fetch_sessions::{Closing, NO_SESSION, Opening, TopicKey, Wanted};
 use crate::shared::{Shared, View};
 
 pub(crate) fn handle(cx: Cx, request: FetchRequest) -> Pending {
     Pending::later(async move {
-        let response = fetch(&cx, &request).await;
+        let response = fetch(&cx, request)
+            .await
+            .unwrap_or_else(|error_code| FetchResponse {
+                throttle_time_ms: 0,
+                error_code,
+                session_id: NO_SESSION,
+                topics: Vec::new(),
+            });
         match response.encode(cx.version(), cx.header.correlation_id) {
             Ok(chunks) => Outcome::Answer(chunks),
             Err(e) => {
@@ -35,21 +45,27 @@ pub(crate) fn handle(cx: Cx, request: FetchRequest) -> Pending {
     })
 }
 
-async fn fetch(cx: &Cx, request: &FetchRequest) -> FetchResponse {
-    let shared = &cx.shared;
-    let deadline =
-        shared.clock.now() + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+/// Fails with an error of the request as a whole, which is one of its session.
+async fn fetch(cx: &Cx, request: FetchRequest) -> Result<FetchResponse, ErrorCode> {
+    let (shared, now) = (&cx.shared, cx.shared.clock.now());
+    let (context, wanted) = {
+        let image = shared.read().image;
+        let name_of = |id| image.topic_by_id(id).map(|topic| topic.name.clone());
+        let opening = opening(cx.version(), &request);
+        shared.fetch_sessions.open(opening, now, name_of)?
+    };
+    let deadline = now + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
     let mut parked: Option<Parked> = None;
     let mut expired = request.max_wait_ms <= 0;
-    loop {
-        let found = match read_all(cx, request, Reads::TailOnly) {
+    let read = loop {
+        let found = match read_all(cx, &request, &wanted, Reads::TailOnly) {
             Some(found) => found,
-            None => tokio::task::block_in_place(|| read_all(cx, request, Reads::Disk))
+            None => tokio::task::block_in_place(|| read_all(cx, &request, &wanted, Reads::Disk))
                 .expect("reads that may block are never put off"),
         };
         if expired || found.must_answer || found.bytes >= min_bytes {
-            return found.response;
+            break found.partitions;
         }
         let Some(parked) = &parked else {
             // Registered first, looked again afterwards: a publication in between is not missed.
@@ -60,6 +76,76 @@ async fn fetch(cx: &Cx, request: &FetchRequest) -> FetchResponse {
             () = parked.woken.notified() => {}
             () = shared.clock.sleep_until(deadline) => expired = true,
         }
+    };
+    let topics: Vec<TopicKey> = wanted.iter().map(|wanted| wanted.topic.clone()).collect();
+    let now = shared.clock.now();
+    let closing = shared.fetch_sessions.close(context, wanted, &read, now)?;
+    Ok(respond(topics, read, closing))
+}
+
+/// The request's session and partitions. Below v7 there are no sessions.
+fn opening(api_version: i16, request: &FetchRequest) -> Opening {
+    let by_id = api_version >= 13;
+    let key = |name: &StrBytes, id: &uuid::Uuid| match by_id {
+        true => TopicKey::Id(TopicId(*id.as_bytes())),
+        false => TopicKey::Name(name.clone()),
+    };
+    let (id, epoch) = match api_version {
+        7.. => (request.session_id, request.session_epoch),
+        _ => (NO_SESSION, -1),
+    };
+    let wanted = |topic: &AskedTopic, asked: &Asked| Wanted {
+        topic: key(&topic.topic, &topic.topic_id),
+        known_as: None,
+        partition: asked.partition,
+        current_leader_epoch: asked.current_leader_epoch,
+        fetch_offset: asked.fetch_offset,
+        max_bytes: asked.partition_max_bytes,
+    };
+    Opening {
+        id,
+        epoch,
+        by_id,
+        wanted: (request.topics.iter())
+            .flat_map(|topic| topic.partitions.iter().map(move |p| (topic, p)))
+            .map(|(topic, partition)| wanted(topic, partition))
+            .collect(),
+        forgotten: (request.forgotten_topics_data.iter())
+            .flat_map(|topic| topic.partitions.iter().map(move |p| (topic, *p)))
+            .map(|(topic, partition)| (key(&topic.topic, &topic.topic_id), partition))
+            .collect(),
+    }
+}
+
+/// The answer: what is sent of the partitions that were read, in the order of reading. Partitions of
+/// one topic that follow each other share an entry.
+fn respond(topics: Vec<TopicKey>, read: Vec<FetchPartition>, closing: Closing) -> FetchResponse {
+    let mut last: Option<TopicKey> = None;
+    let mut answered: Vec<FetchTopic> = Vec::new();
+    let sent = topics.into_iter().zip(read).zip(closing.sends);
+    for ((topic, partition), _) in sent.filter(|(_, is_sent)| *is_sent) {
+        if last.as_ref() != Some(&topic) {
+            let (name, topic_id) = match &topic {
+                TopicKey::Name(name) => (name.clone(), TopicId::ZERO),
+                TopicKey::Id(id) => (StrBytes::new(), *id),
+            };
+            answered.push(FetchTopic {
+                name,
+                topic_id,
+                partitions: Vec::new(),
+            });
+            last = Some(topic);
+        }
+        let topic = answered
+            .last_mut()
+            .expect("pushed with its first partition");
+        topic.partitions.push(partition);
+    }
+    FetchResponse {
+        throttle_time_ms: 0,
+        error_code: ErrorCode::None,
+        session_id: closing.session_id,
+        topics: answered,
     }
 }
 
@@ -91,9 +177,10 @@ impl Drop for Parked {
 }
 
 struct Found {
-    response: FetchResponse,
+    /// One per partition that is wanted, in that order.
+    partitions: Vec<FetchPartition>,
     bytes: usize,
-    /// An error is answered at once, whatever min.bytes says.
+    /// There is nothing to wait for: an error of a partition that exists, or none that does.
     must_answer: bool,
     logs: Vec<Arc<PartitionLog>>,
 }
@@ -105,77 +192,62 @@ enum Reads {
     Disk,
 }
 
-/// Reads every partition of the request at one tick. `None`: it needs a disk and may not wait.
-fn read_all(cx: &Cx, request: &FetchRequest, reads: Reads) -> Option<Found> {
+/// Reads every partition that is wanted at one tick. `None`: it needs a disk and may not wait.
+fn read_all(cx: &Cx, request: &FetchRequest, wanted: &[Wanted], reads: Reads) -> Option<Found> {
     let view = cx.shared.read();
-    let by_id = cx.version() >= 13;
     let mut found = Found {
-        response: FetchResponse {
-            throttle_time_ms: 0,
-            error_code: ErrorCode::None,
-            session_id: 0,
-            topics: Vec::with_capacity(request.topics.len()),
-        },
+        partitions: Vec::with_capacity(wanted.len()),
         bytes: 0,
-        must_answer: request.topics.is_empty(),
-        logs: Vec::new(),
+        must_answer: false,
+        logs: Vec::with_capacity(wanted.len()),
     };
     let mut budget = usize::try_from(request.max_bytes)
         .unwrap_or(0)
         .min(usize::try_from(cx.shared.settings.fetch_max_bytes).unwrap_or(0));
-    for topic in &request.topics {
-        let id = if by_id {
-            Some(TopicId(*topic.topic_id.as_bytes()))
-        } else {
-            view.image.topic(&topic.topic).map(|t| t.id)
+    for wanted in wanted {
+        let id = match &wanted.topic {
+            TopicKey::Name(name) => view.image.topic(name).map(|topic| topic.id),
+            TopicKey::Id(id) => Some(*id),
         };
-        let mut partitions = Vec::with_capacity(topic.partitions.len());
-        for wanted in &topic.partitions {
-            let log = id.and_then(|id| view.log(TopicPartitionId::new(id, wanted.partition)));
-            if reads == Reads::TailOnly
-                && log
-                    .as_ref()
-                    .is_some_and(|log| wanted.fetch_offset < log.tail_start_offset())
-            {
-                return None;
-            }
-            let read = match &log {
-                None => Err(unknown(&view, by_id, id)),
-                Some(log) => read_partition(
-                    cx.version(),
-                    request.isolation_level,
-                    &view,
-                    log,
-                    wanted,
-                    budget,
-                    found.bytes == 0,
-                ),
-            };
-            let partition = read.unwrap_or_else(|error| {
-                found.must_answer = true;
-                empty(wanted.partition, error)
+        let log = id.and_then(|id| view.log(TopicPartitionId::new(id, wanted.partition)));
+        let Some(log) = log else {
+            found.partitions.push(FetchPartition {
+                aborted_transactions: Some(Vec::new()),
+                ..empty(wanted.partition, unknown(&view, wanted))
             });
-            if partition.error_code.is_err() {
-                found.must_answer = true;
-            }
-            let bytes: usize = partition.records.iter().map(bytes::Bytes::len).sum();
-            budget = budget.saturating_sub(bytes);
-            found.bytes += bytes;
-            found.logs.extend(log);
-            partitions.push(partition);
+            continue;
+        };
+        if reads == Reads::TailOnly && wanted.fetch_offset < log.tail_start_offset() {
+            return None;
         }
-        found.response.topics.push(FetchTopic {
-            name: topic.topic.0.clone(),
-            topic_id: TopicId(*topic.topic_id.as_bytes()),
-            partitions,
+        let level = request.isolation_level;
+        let is_first = found.bytes == 0;
+        let read = read_partition(cx.version(), level, &view, &log, wanted, budget, is_first);
+        let partition = read.unwrap_or_else(|error| {
+            found.must_answer = true;
+            empty(wanted.partition, error)
         });
+        let bytes: usize = partition.records.iter().map(bytes::Bytes::len).sum();
+        budget = budget.saturating_sub(bytes);
+        found.bytes += bytes;
+        found.logs.push(log);
+        found.partitions.push(partition);
     }
+    found.must_answer |= found.logs.is_empty();
     Some(found)
 }
 
-fn unknown(view: &View<'_>, by_id: bool, id: Option<TopicId>) -> ErrorCode {
-    match id {
-        Some(id) if by_id && view.image.topic_by_id(id).is_none() => ErrorCode::UnknownTopicId,
+/// Why a partition is not there. An id that a session knew under a name that another topic has now
+/// is INCONSISTENT_TOPIC_ID; one that never had a name is UNKNOWN_TOPIC_ID.
+fn unknown(view: &View<'_>, wanted: &Wanted) -> ErrorCode {
+    match (&wanted.topic, &wanted.known_as) {
+        (TopicKey::Id(id), None) if view.image.topic_by_id(*id).is_none() => {
+            ErrorCode::UnknownTopicId
+        }
+        (TopicKey::Id(id), Some(name)) => match view.image.topic(name) {
+            Some(topic) if topic.id != *id => ErrorCode::InconsistentTopicId,
+            _ => ErrorCode::UnknownTopicOrPartition,
+        },
         _ => ErrorCode::UnknownTopicOrPartition,
     }
 }
@@ -198,7 +270,7 @@ fn read_partition(
     isolation_level: i8,
     view: &View<'_>,
     log: &PartitionLog,
-    wanted: &kafka_protocol::messages::fetch_request::FetchPartition,
+    wanted: &Wanted,
     budget: usize,
     is_first: bool,
 ) -> Result<FetchPartition, ErrorCode> {
@@ -215,8 +287,7 @@ fn read_partition(
     // The range is judged by the high watermark, also for read_committed: what lies between the
     // last stable offset and it is not an error, only not yet there.
     if from < version.log_start_offset || from > high_watermark {
-        partition.error_code = ErrorCode::OffsetOutOfRange;
-        return Ok(partition);
+        return Err(ErrorCode::OffsetOutOfRange);
     }
     let read_committed = isolation_level == 1;
     let upper = match read_committed {
@@ -224,7 +295,7 @@ fn read_partition(
         false => high_watermark,
     };
     let mut next = from;
-    let partition_max_bytes = usize::try_from(wanted.partition_max_bytes).unwrap_or(0);
+    let partition_max_bytes = usize::try_from(wanted.max_bytes).unwrap_or(0);
     // A full answer asks no disk for the partitions that no longer fit.
     if from < upper && (is_first || partition_max_bytes.min(budget) > 0) {
         // Of the whole answer the first batch is given whole, however large it is (KIP-74).
@@ -233,8 +304,7 @@ fn read_partition(
             .map_err(|e| storage_error(&e))?;
         next = read.next_offset().unwrap_or(from).min(upper);
         if api_version < 10 && has_zstd(&read.chunks) {
-            partition.error_code = ErrorCode::UnsupportedCompressionType;
-            return Ok(partition);
+            return Err(ErrorCode::UnsupportedCompressionType);
         }
         partition.records = read.chunks;
     }

@@ -1,6 +1,8 @@
-//! ListOffsets (2), v1-v7: offsets by timestamp, all as of one published tick.
+//! ListOffsets (2), v1-v10: offsets by timestamp, all as of one published tick.
 //!
-//! v2 isolation level; v4 leader epochs; v7 the highest timestamp (KIP-734). "Latest" of a
+//! v2 isolation level; v4 leader epochs; v7 the highest timestamp (KIP-734); v8 the first
+//! local and v9 the last tiered offset (KIP-405, KIP-1005): nothing is tiered here; v10 a timeout, which
+//! nothing takes. "Latest" of a
 //! read_committed reader is the last stable offset. A record at or after it is not found.
 
 use kafka_protocol::messages::ListOffsetsRequest;
@@ -17,6 +19,8 @@ use crate::shared::View;
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
+const EARLIEST_LOCAL: i64 = -4;
+const LATEST_TIERED: i64 = -5;
 
 pub(crate) fn handle(cx: Cx, request: ListOffsetsRequest) -> Pending {
     // When its turn comes, as in Kafka: what the requests before it on the connection did is seen.
@@ -26,7 +30,12 @@ pub(crate) fn handle(cx: Cx, request: ListOffsetsRequest) -> Pending {
             .topics
             .iter()
             .flat_map(|topic| &topic.partitions)
-            .any(|wanted| !matches!(wanted.timestamp, LATEST | EARLIEST));
+            .any(|wanted| {
+                !matches!(
+                    wanted.timestamp,
+                    LATEST | EARLIEST | EARLIEST_LOCAL | LATEST_TIERED
+                )
+            });
         let response = match reads_segments {
             true => tokio::task::block_in_place(|| list(&cx, &request)),
             false => list(&cx, &request),
@@ -92,7 +101,8 @@ fn find(
     };
     let found = match wanted.timestamp {
         LATEST => return Ok((-1, upper, version.leader_epoch.0)),
-        EARLIEST => {
+        LATEST_TIERED if api_version >= 9 => return Ok((-1, -1, -1)),
+        first if first == EARLIEST || (first == EARLIEST_LOCAL && api_version >= 8) => {
             let epoch = log.epoch_at(version.log_start_offset);
             return Ok((-1, version.log_start_offset, epoch.map_or(-1, |e| e.0)));
         }

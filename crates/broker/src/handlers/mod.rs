@@ -20,6 +20,7 @@ mod list_offsets;
 mod metadata;
 mod offset_commit;
 mod offset_fetch;
+mod offset_for_leader_epoch;
 mod produce;
 mod sync_group;
 mod txn_offset_commit;
@@ -162,6 +163,7 @@ pub(crate) async fn dispatch(cx: Cx, body: Bytes) -> Result<Pending, WireError> 
     Ok(match decode_body(&cx.header, body)? {
         RequestKind::Fetch(r) => fetch::handle(cx, r),
         RequestKind::ListOffsets(r) => list_offsets::handle(cx, r),
+        RequestKind::OffsetForLeaderEpoch(r) => offset_for_leader_epoch::handle(cx, r),
         RequestKind::Metadata(r) => metadata::handle(cx, r).await,
         RequestKind::OffsetCommit(r) => offset_commit::handle(cx, r).await,
         RequestKind::OffsetFetch(r) => offset_fetch::handle(cx, r).await,
