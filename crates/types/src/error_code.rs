@@ -81,17 +81,20 @@ pub enum ErrorCode {
     MemberIdRequired = 79,
     GroupMaxSizeReached = 81,
     FencedInstanceId = 82,
+    GroupSubscribedToTopic = 86,
     InvalidRecord = 87,
     UnstableOffsetCommit = 88,
     ThrottlingQuotaExceeded = 89,
     ProducerFenced = 90,
     UnknownTopicId = 100,
     InconsistentTopicId = 103,
+    TransactionalIdNotFound = 105,
     FetchSessionTopicIdError = 106,
     FencedMemberEpoch = 110,
     StaleMemberEpoch = 113,
     InvalidRegistration = 119,
     TransactionAbortable = 120,
+    InvalidRegularExpression = 128,
 }
 
 impl ErrorCode {
@@ -173,17 +176,20 @@ impl ErrorCode {
         ErrorCode::MemberIdRequired,
         ErrorCode::GroupMaxSizeReached,
         ErrorCode::FencedInstanceId,
+        ErrorCode::GroupSubscribedToTopic,
         ErrorCode::InvalidRecord,
         ErrorCode::UnstableOffsetCommit,
         ErrorCode::ThrottlingQuotaExceeded,
         ErrorCode::ProducerFenced,
         ErrorCode::UnknownTopicId,
         ErrorCode::InconsistentTopicId,
+        ErrorCode::TransactionalIdNotFound,
         ErrorCode::FetchSessionTopicIdError,
         ErrorCode::FencedMemberEpoch,
         ErrorCode::StaleMemberEpoch,
         ErrorCode::InvalidRegistration,
         ErrorCode::TransactionAbortable,
+        ErrorCode::InvalidRegularExpression,
     ];
 
     /// The number on the wire.
@@ -277,17 +283,20 @@ impl ErrorCode {
             ErrorCode::MemberIdRequired => "MEMBER_ID_REQUIRED",
             ErrorCode::GroupMaxSizeReached => "GROUP_MAX_SIZE_REACHED",
             ErrorCode::FencedInstanceId => "FENCED_INSTANCE_ID",
+            ErrorCode::GroupSubscribedToTopic => "GROUP_SUBSCRIBED_TO_TOPIC",
             ErrorCode::InvalidRecord => "INVALID_RECORD",
             ErrorCode::UnstableOffsetCommit => "UNSTABLE_OFFSET_COMMIT",
             ErrorCode::ThrottlingQuotaExceeded => "THROTTLING_QUOTA_EXCEEDED",
             ErrorCode::ProducerFenced => "PRODUCER_FENCED",
             ErrorCode::UnknownTopicId => "UNKNOWN_TOPIC_ID",
             ErrorCode::InconsistentTopicId => "INCONSISTENT_TOPIC_ID",
+            ErrorCode::TransactionalIdNotFound => "TRANSACTIONAL_ID_NOT_FOUND",
             ErrorCode::FetchSessionTopicIdError => "FETCH_SESSION_TOPIC_ID_ERROR",
             ErrorCode::FencedMemberEpoch => "FENCED_MEMBER_EPOCH",
             ErrorCode::StaleMemberEpoch => "STALE_MEMBER_EPOCH",
             ErrorCode::InvalidRegistration => "INVALID_REGISTRATION",
             ErrorCode::TransactionAbortable => "TRANSACTION_ABORTABLE",
+            ErrorCode::InvalidRegularExpression => "INVALID_REGULAR_EXPRESSION",
         }
     }
 
