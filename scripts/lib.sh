@@ -96,11 +96,36 @@ no_panic_in() {
 # The folder that cargo puts binaries of PROFILE (release or debug) into.
 target_dir() { printf '%s/%s\n' "${CARGO_TARGET_DIR:-$ROOT/target}" "${1:-release}"; }
 
+# Prints the python of an environment that has the pinned clients of tests/e2e/requirements.txt; made once and kept in
+# cache_dir. Fails, having said why, when it cannot be made.
+python_with_clients() {
+  local requirements="$ROOT/tests/e2e/requirements.txt" version key environment
+  have python3 || {
+    note "python3 is missing"
+    return 1
+  }
+  version="$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+  key="$(cat "$requirements" <(printf '%s' "$version") | cksum | cut -d' ' -f1)"
+  environment="$(cache_dir)/python-$version-$key"
+  if [ ! -f "$environment/complete" ]; then
+    rm -rf "$environment"
+    {
+      timeout 120 python3 -m venv "$environment" &&
+        timeout 300 "$environment/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"
+    } >&2 || return 1
+    : >"$environment/complete"
+  fi
+  printf '%s\n' "$environment/bin/python"
+}
+
 # Builds what the proofs and benches run, in one profile: the broker and the programs on librdkafka.
 # TIDEMARK_TEST_PROFILE=dev is for working on the programs themselves.
 cargo_profile() { printf '%s\n' "${TIDEMARK_TEST_PROFILE:-release}"; }
 
 profile_dir() { if [ "$(cargo_profile)" = dev ]; then target_dir debug; else target_dir "$(cargo_profile)"; fi; }
+
+# librdkafka's build asks for a C++ compiler and does not need one.
+if ! have c++ && ! have g++ && ! have clang++; then export CXX="$ROOT/scripts/cxx-unneeded"; fi
 
 build_examples() {
   (cd "$ROOT" && cargo build --quiet --locked --profile "$(cargo_profile)" -p tidemark-examples) ||
