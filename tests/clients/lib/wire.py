@@ -57,15 +57,14 @@ def batches(address, topic, partition=0):
     """The stored batches from offset 0 on: dicts with base_offset, codec, transactional, control, producer_id, count."""
     found, offset = [], 0
     while True:
-        body = struct.pack(">iiiib", -1, 200, 1, 8 << 20, 0)
-        body += struct.pack(">i", 1) + _string(topic) + struct.pack(">iiqi", 1, partition, offset, 4 << 20)
-        answer = request(address, 1, 4, body)
-        at = 8 + 2 + struct.unpack_from(">h", answer, 8)[0] + 4
-        _, code, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
+        body = struct.pack(">iiiibii", -1, 200, 1, 8 << 20, 0, 0, -1)
+        body += struct.pack(">i", 1) + _string(topic) + struct.pack(">iiiqqi", 1, partition, -1, offset, -1, 4 << 20)
+        answer = request(address, 1, 11, body + struct.pack(">i", 0) + _string(""))
+        at = 14 + 2 + struct.unpack_from(">h", answer, 14)[0] + 4
+        _, code, _, _, _, aborted = struct.unpack_from(">ihqqqi", answer, at)
         if code:
             raise RuntimeError(f"fetch of {topic} at {offset}: error {code}")
-        at += 26 + 16 * max(aborted, 0)
-        records = answer[at + 4 :]
+        records = answer[at + 34 + 16 * max(aborted, 0) + 8 :]
         before = offset
         while len(records) >= HEADER_BYTES:
             base, length = struct.unpack_from(">qi", records)
