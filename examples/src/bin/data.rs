@@ -44,7 +44,10 @@ struct Args {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    ensure!(args.record_bytes >= 8, "a record holds at least its 8-byte number");
+    ensure!(
+        args.record_bytes >= 8,
+        "a record holds at least its 8-byte number"
+    );
     let data = args.dir.join("data");
     let log = args.dir.join("broker.log");
     let mut broker = BrokerProcess::new(&args.broker, free_port()?, &data, &log)?;
@@ -73,7 +76,11 @@ fn main() -> Result<()> {
     );
     ensure!(panics.is_empty(), "the broker panicked: {panics:?}");
     ensure!(read == records, "{} records are missing", records - read);
-    ensure!(rss_mb <= args.max_rss_mb, "more than {} MB resident", args.max_rss_mb);
+    ensure!(
+        rss_mb <= args.max_rss_mb,
+        "more than {} MB resident",
+        args.max_rss_mb
+    );
     // Slot files have headers of their own beyond the budget's whole slots.
     ensure!(
         journal_bytes <= args.journal_budget_bytes,
@@ -113,7 +120,9 @@ fn write(brokers: &str, records: u64, record_bytes: usize) -> Result<()> {
     for n in 0..records {
         let payload = payload(n, record_bytes);
         loop {
-            let record = BaseRecord::<(), [u8]>::to(TOPIC).partition(0).payload(&payload);
+            let record = BaseRecord::<(), [u8]>::to(TOPIC)
+                .partition(0)
+                .payload(&payload);
             match producer.send(record) {
                 Ok(()) => break,
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
@@ -126,7 +135,10 @@ fn write(brokers: &str, records: u64, record_bytes: usize) -> Result<()> {
             producer.poll(Duration::ZERO);
         }
         if n % (records / 10).max(1) == 0 {
-            eprintln!("data: {n} of {records} records in {} s", begin.elapsed().as_secs());
+            eprintln!(
+                "data: {n} of {records} records in {} s",
+                begin.elapsed().as_secs()
+            );
         }
     }
     producer.flush(Duration::from_secs(120)).context("flush")?;

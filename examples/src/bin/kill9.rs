@@ -58,13 +58,13 @@ struct Args {
     /// The broker runs at most this long between two kills
     #[arg(long, default_value_t = 1200)]
     max_uptime_ms: u64,
-    /// Fail with fewer acknowledged records; default 50 a round
+    /// Fail with fewer acknowledged records; default 100 a round
     #[arg(long)]
     min_acked: Option<usize>,
-    /// Fail with fewer commits; default 5 a round
+    /// Fail with fewer commits; default 10 a round
     #[arg(long)]
     min_commits: Option<usize>,
-    /// Fail with fewer aborted transactions; default 1 a round
+    /// Fail with fewer aborted transactions; default 2 a round
     #[arg(long)]
     min_aborts: Option<usize>,
 }
@@ -650,17 +650,17 @@ fn report(args: &Args, shared: &Shared, broker: &BrokerProcess) -> Result<bool> 
         (
             "acked",
             verdict.acked,
-            args.min_acked.unwrap_or(50 * args.rounds),
+            args.min_acked.unwrap_or(100 * args.rounds),
         ),
         (
             "commits",
             verdict.commits,
-            args.min_commits.unwrap_or(5 * args.rounds),
+            args.min_commits.unwrap_or(10 * args.rounds),
         ),
         (
             "aborts",
             verdict.aborts,
-            args.min_aborts.unwrap_or(args.rounds),
+            args.min_aborts.unwrap_or(2 * args.rounds),
         ),
     ];
     for (name, got, minimum) in minimums {
