@@ -26,7 +26,7 @@ one line: `ok` and values, `none` and the reason, or `err`, the error's kind (`f
 import threading
 import time
 
-from wire import batches, create_topic
+from wire import batches
 
 
 class NoWord(Exception):
@@ -77,12 +77,17 @@ def idempotent(stage):
     c = stage.client()
     c.do("producer", "p", "idempotent")
     c.do("send", "p", topic, 0, "first")
-    cuts = threading.Thread(target=lambda: [(time.sleep(0.03), stage.proxy.cut()) for _ in range(5)])
+    cut = []
+    cuts = threading.Thread(target=lambda: [(time.sleep(0.1), cut.append(stage.proxy.cut())) for _ in range(5)])
     cuts.start()
-    c.do("many", "p", topic, 0, "n", 300)
+    rounds = 0
+    while cuts.is_alive() or rounds < 3:
+        c.do("many", "p", topic, 0, f"{rounds}.", 50)
+        rounds += 1
     cuts.join()
+    assert sum(cut) >= 3, f"only {sum(cut)} connections were cut"
     c.do("send", "p", topic, 0, "last")
-    expected = ["first"] + [f"n{i}" for i in range(300)] + ["last"]
+    expected = ["first"] + [f"{r}.{i}" for r in range(rounds) for i in range(50)] + ["last"]
     same(c.read(topic, "read_uncommitted", "last"), expected, "in order, once each")
     ids = {b["producer_id"] for b in batches(stage.direct, topic)}
     assert ids and -1 not in ids, "the client says idempotent and sends batches without a producer id"
