@@ -81,6 +81,10 @@ impl Target {
         self.broker.is_none()
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub async fn client(&self) -> RawClient {
         RawClient::connect(self.address).await
     }
