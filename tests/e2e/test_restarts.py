@@ -24,31 +24,45 @@ def test_acknowledged_records_survive(env):
 
 
 def test_kill_during_commit_leaves_all_or_none(env):
-    """The broker dies at a random moment around EndTxn. Whatever the client is told in the end: all four partitions
-    and the group's offset agree, and a commit that returned is there."""
+    """The broker dies at a random moment around EndTxn."""
+    all_or_none(env, rounds=20 if env.is_tidemark else 4, kill_after=lambda: 0, at_commit=True)
+
+
+def test_kill_at_any_point_leaves_all_or_none(env):
+    """A9: the broker dies anywhere between begin and commit."""
+    all_or_none(env, rounds=15 if env.is_tidemark else 3, kill_after=lambda: random.uniform(0, 0.02), at_commit=False)
+
+
+def all_or_none(env, rounds, kill_after, at_commit):
+    """Transactions over four partitions and a group's offset, with a kill in each. Whatever the client is told in the
+    end: the partitions and the offset agree, and a commit that returned is there."""
     needs_confluent()
-    rounds = 20 if env.is_tidemark else 4
     with env.private() as broker:
         topic, source = env.topic(partitions=4), env.topic()
         group, name = env.fresh("g"), env.fresh("tx")
         outside = env.consumer(group_id=group)  # never joins: the offsets are guarded by the transaction alone
         outcomes, producer = {}, env.transactional(name)
         for number in range(1, rounds + 1):
-            producer.begin_transaction()
-            for partition in range(4):
-                producer.produce(topic, str(number), partition=partition)
-            producer.flush(60)
-            position = [ck.TopicPartition(source, 0, number)]
-            until_decided(
-                lambda: producer.send_offsets_to_transaction(position, outside.consumer_group_metadata(), 10)
-            )
-            killer = threading.Timer(random.uniform(0, 0.004), broker.restart_after_kill)
-            killer.start()
+            asked = False
+            killer = threading.Timer(kill_after() + random.uniform(0, 0.004), broker.restart_after_kill)
             try:
+                producer.begin_transaction()
+                if not at_commit:
+                    killer.start()
+                for partition in range(4):
+                    producer.produce(topic, str(number), partition=partition)
+                producer.flush(60)
+                position = [ck.TopicPartition(source, 0, number)]
+                until_decided(
+                    lambda: producer.send_offsets_to_transaction(position, outside.consumer_group_metadata(), 10)
+                )
+                if at_commit:
+                    killer.start()
+                asked = True
                 until_decided(lambda: producer.commit_transaction(10))
                 outcomes[number] = "committed"
             except ck.KafkaException as error:
-                outcomes[number] = f"unknown: {error}"
+                outcomes[number] = f"unknown: {error}" if asked else f"failed: {error}"
                 producer = env.transactional(name)
             killer.join()
         seen = {}
@@ -57,7 +71,8 @@ def test_kill_during_commit_leaves_all_or_none(env):
         for number, outcome in outcomes.items():
             parts = seen.get(number, set())
             assert parts in (set(), {0, 1, 2, 3}), f"torn: transaction {number} is in {parts}"
-            assert outcome != "committed" or parts, f"lost: transaction {number} had committed"
+            assert parts or outcome != "committed", f"lost: transaction {number} had committed"
+            assert not parts or not outcome.startswith("failed"), f"transaction {number} was never committed, and is there"
         assert eventually(lambda: env.committed(group, source), seconds=30) == max(seen), (seen, outcomes)
         assert "committed" in outcomes.values(), outcomes
 
