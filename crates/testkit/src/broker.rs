@@ -3,17 +3,21 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use kafka_protocol::messages::ProduceResponse;
 use tidemark_broker::{Broker, Clock, ConnectionInfo, Seams, StartError};
 use tidemark_config::{Inputs, Settings, load};
-use tidemark_disk::{Disk, OsDisk, SimDisk};
+use tidemark_disk::{Disk, OsDisk, SimDisk, read_all};
 use tidemark_journal::JournalStats;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::client::RawClient;
+use crate::batch::Batch;
+use crate::calls::version;
+use crate::client::{InFlight, RawClient};
 use crate::clock::{ManualClock, WALL_START_MS};
 use crate::entropy::SeededEntropy;
-use crate::{coverage, panics};
+use crate::{coverage, panics, requests};
 
 /// The data directory on a simulated disk.
 pub const DATA_DIR: &str = "/data";
@@ -79,6 +83,14 @@ impl StoppedBroker {
     /// The simulated disk.
     pub fn disk(&self) -> &SimDisk {
         sim(&self.disk)
+    }
+
+    /// Cuts the power of a machine whose broker did not get to run: the disk it finds next.
+    pub fn after_power_cut(self, seed: u64) -> StoppedBroker {
+        StoppedBroker {
+            disk: Storage::Sim(self.disk().crash(seed)),
+            ..self
+        }
     }
 
     /// Starts the broker.
@@ -209,6 +221,47 @@ impl TestBroker {
         self.broker().serve(theirs, info);
         let (reader, writer) = tokio::io::split(ours);
         RawClient::over(reader, writer)
+    }
+
+    /// Holds all syncs, with a record written and not yet synced: a Produce of one batch, in flight.
+    /// Whatever the broker decides from now on, it decides on top of what is not durable.
+    ///
+    /// Undone with [`SimDisk::release_syncs`].
+    pub async fn hold_syncs_behind_a_record(
+        &self,
+        client: &mut RawClient,
+        topic: &str,
+        partition: i32,
+    ) -> InFlight<ProduceResponse> {
+        for attempt in 0.. {
+            let value = format!("written, not synced: {} {attempt}", self.disk().steps());
+            let batch = Batch::of(&[&value]).build();
+            self.disk().hold_syncs();
+            let request = requests::produce(None, [(topic, partition, batch)]);
+            let mut produce = client.start_request(version::PRODUCE, &request).await;
+            // What is held may be a sync of something else: then the record is not written, and
+            // that has to be let through first.
+            for _ in 0..100 {
+                let held = self.disk().held_syncs() > 0;
+                if held && self.is_in_the_journal(value.as_bytes()) && !produce.is_answered() {
+                    return produce;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(attempt < 50, "no record is written while syncs are held");
+            self.disk().release_syncs();
+            produce.answer().await;
+        }
+        unreachable!("the loop ends by itself")
+    }
+
+    fn is_in_the_journal(&self, bytes: &[u8]) -> bool {
+        let dir = Path::new(DATA_DIR).join("journal");
+        let files = self.disk().list(&dir).expect("a running journal");
+        files.iter().any(|file| {
+            let content = read_all(self.disk(), &dir.join(&file.name)).unwrap_or_default();
+            content.windows(bytes.len()).any(|window| window == bytes)
+        })
     }
 
     /// Cuts the power. What the next start finds is what a disk may keep of it; `seed` chooses.

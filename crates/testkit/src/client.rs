@@ -2,20 +2,19 @@
 //! an answer has come.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use kafka_protocol::messages::{RequestHeader, ResponseHeader};
 use kafka_protocol::protocol::{
     Decodable, HeaderVersion, Request, StrBytes, encode_request_header_into_buffer,
 };
 use parking_lot::Mutex;
-use tidemark_wire::FrameSplitter;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::wait::within;
@@ -80,6 +79,10 @@ impl RawClient {
         self.waiting.lock().insert(correlation_id, to);
         let frame = frame(version, correlation_id, &self.client_id, request);
         self.send_bytes(&frame).await;
+        if self.is_closed() {
+            // The reader may have left before it could see that somebody waits.
+            self.waiting.lock().remove(&correlation_id);
+        }
         InFlight {
             answer,
             come: None,
@@ -143,25 +146,39 @@ async fn read_frames(
     others: mpsc::UnboundedSender<Bytes>,
     closed: watch::Sender<bool>,
 ) {
-    let mut frames = FrameSplitter::new(256 << 20);
+    let mut received = BytesMut::new();
     loop {
-        while let Some(frame) = frames
-            .next_frame()
-            .expect("the broker's frames have a sane size")
-        {
+        while let Some(frame) = next_frame(&mut received) {
             let id = i32::from_be_bytes(frame[..4].try_into().expect("four bytes"));
             match waiting.lock().remove(&id) {
                 Some(to) => drop(to.send(frame)),
                 None => drop(others.send(frame)),
             }
         }
-        match reader.read_buf(frames.read_buffer()).await {
+        received.reserve(64 << 10);
+        match reader.read_buf(&mut received).await {
             Ok(0) | Err(_) => break,
             Ok(_) => {}
         }
     }
     closed.send_replace(true);
     waiting.lock().clear();
+}
+
+/// Takes a whole frame without its size. The smallest answer is a correlation id and an error code:
+/// six bytes, fewer than any request has.
+fn next_frame(received: &mut BytesMut) -> Option<Bytes> {
+    let size = received.first_chunk::<4>()?;
+    let size = usize::try_from(i32::from_be_bytes(*size)).expect("the broker's sizes are sane");
+    assert!(
+        (4..256 << 20).contains(&size),
+        "the broker sent a frame of {size} bytes"
+    );
+    if received.len() < 4 + size {
+        return None;
+    }
+    received.advance(4);
+    Some(received.split_to(size).freeze())
 }
 
 /// A request as bytes, its size in front.
@@ -198,9 +215,16 @@ pub struct InFlight<T> {
 
 impl<T: Decodable + HeaderVersion> InFlight<T> {
     /// Whether the answer is here. It stays to be taken.
+    ///
+    /// # Panics
+    /// When the connection was closed instead.
     pub fn is_answered(&mut self) -> bool {
         if self.come.is_none() {
-            self.come = self.answer.try_recv().ok();
+            match self.answer.try_recv() {
+                Ok(frame) => self.come = Some(frame),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Closed) => panic!("{}: the connection was closed", self.what),
+            }
         }
         self.come.is_some()
     }
@@ -231,11 +255,6 @@ impl<T: Decodable + HeaderVersion> InFlight<T> {
             None => within(&what, answer).await.ok(),
         };
         Some(decode(frame?, version, &what))
-    }
-
-    /// The same, as a future for `join`.
-    pub fn into_future(self) -> impl Future<Output = T> {
-        self.answer()
     }
 }
 

@@ -143,7 +143,8 @@ pub async fn check(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Vec<String
         }
     }
     let plain = client.committed_offset(PLAIN_GROUP, TOPIC, 0, true).await;
-    let (acked, sent) = (ledger.lock().plain_acked, ledger.lock().plain_sent);
+    let sent = ledger.lock().plain_sent;
+    let acked = ledger.lock().plain_acked;
     if !plain.is_ok_and(|offset| (acked..=sent).contains(&offset) || (offset, acked) == (-1, 0)) {
         wrong.push(format!(
             "group {PLAIN_GROUP}: offset {plain:?}, acked {acked}, sent {sent}"

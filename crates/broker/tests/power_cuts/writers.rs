@@ -23,6 +23,7 @@ fn or_gone<T>(answer: Option<T>, error: impl Fn(&T) -> ErrorCode) -> Result<T, G
         ErrorCode::None => Ok(answer),
         // The journal has stopped under it.
         ErrorCode::KafkaStorageError
+        | ErrorCode::RequestTimedOut
         | ErrorCode::NotCoordinator
         | ErrorCode::CoordinatorNotAvailable
         | ErrorCode::NotLeaderOrFollower => Err(Gone),
