@@ -23,6 +23,7 @@ mod listener;
 mod maintenance;
 mod owner_thread;
 mod published;
+mod replay;
 mod running;
 mod shared;
 mod start;

@@ -1,0 +1,204 @@
+//! Replay: the state of a data directory from its checkpoint and the journal's tail.
+//!
+//! The same apply that made the state makes it again (P12, I8).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use tidemark_config::Settings;
+use tidemark_disk::Disk;
+use tidemark_group_coordinator::GroupConfig;
+use tidemark_metadata::{TopicImage, TopicLimits};
+use tidemark_owner::{Observation, Owner, OwnerOptions, Record};
+use tidemark_partition_log::{
+    BlockKind, Checkpoint, CheckpointHeader, LogStore, PartitionLog, Retired, SegmentManifest,
+    WriteBehind, WriteBehindSettings, read_previous, remove_unreferenced,
+};
+use tidemark_types::{LeaderEpoch, Tick, TopicPartitionId};
+use tracing::{info, warn};
+
+use crate::catalogue::Catalogue;
+use crate::error::StartError;
+use crate::maintenance::{KNOWN_BLOCKS, OWNER_BLOCK, log_of, relieve};
+use crate::owner_thread::{tail_batch, version};
+
+/// The state while it is rebuilt.
+pub(crate) struct Replay {
+    pub(crate) owner: Owner,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) store: Arc<LogStore>,
+    pub(crate) write_behind: WriteBehind,
+    pub(crate) retired: Arc<Retired>,
+    pub(crate) segment_bytes: Box<dyn Fn(&TopicImage) -> u64 + Send>,
+    pub(crate) tail_budget_bytes: u64,
+}
+
+impl Replay {
+    pub(crate) fn new(settings: &Arc<Settings>, store: &Arc<LogStore>) -> Replay {
+        let owner = Owner::new(owner_options(settings));
+        let catalogue = Catalogue::new(Tick::ZERO, Arc::new(owner.metadata().clone()));
+        let metadata = TopicPartitionId::METADATA;
+        catalogue.insert_log(metadata, PartitionLog::new(store, metadata, LeaderEpoch(0)));
+        Replay {
+            owner,
+            catalogue: Arc::new(catalogue),
+            store: store.clone(),
+            write_behind: WriteBehind::new(store, WriteBehindSettings::default()),
+            retired: Arc::default(),
+            segment_bytes: segment_bytes(settings),
+            tail_budget_bytes: settings.tail_bytes,
+        }
+    }
+
+    /// Puts a checkpoint's blocks in place. Files that neither kept checkpoint names are removed.
+    pub(crate) fn restore(
+        &mut self,
+        checkpoint: &Checkpoint,
+        disk: &dyn Disk,
+        dir: &Path,
+        directory_id: [u8; 16],
+    ) -> Result<(), StartError> {
+        if let Some(what) = &checkpoint.fell_back {
+            warn!("{what}; the checkpoint before it is used");
+        }
+        let CheckpointHeader { generation, .. } = checkpoint.header;
+        let mut named: BTreeMap<TopicPartitionId, BTreeSet<i64>> = BTreeMap::new();
+        let older = read_previous(disk, dir, directory_id, KNOWN_BLOCKS, generation)?;
+        let all = checkpoint
+            .blocks
+            .iter()
+            .chain(older.iter().flat_map(|c| &c.blocks));
+        for block in all.filter(|b| b.kind == BlockKind::SEGMENTS) {
+            let manifest = manifest(&block.payload, block.partition)?;
+            named
+                .entry(block.partition)
+                .or_default()
+                .extend(manifest.segments.iter().map(|s| s.base_offset));
+        }
+        for file in remove_unreferenced(&self.store, &named)? {
+            info!("removed {file}: no checkpoint names it, its data is in the journal");
+        }
+        // What only the older checkpoint names goes with it.
+        self.retired.checkpoint_begun(generation);
+        let present: BTreeSet<TopicPartitionId> =
+            log_of(&checkpoint.blocks).map(|(id, _)| id).collect();
+        for id in named.keys().filter(|id| !present.contains(id)) {
+            self.retired.retire(*id);
+        }
+        for block in checkpoint.blocks.iter().filter(|b| b.kind == OWNER_BLOCK) {
+            self.owner
+                .restore_block(block.partition, block.stamp, &block.payload)
+                .map_err(|e| StartError::Replay(e.to_string()))?;
+        }
+        for (id, block) in log_of(&checkpoint.blocks) {
+            let log = PartitionLog::recover(&self.store, id, manifest(&block.payload, id)?)?;
+            if let Some(topic) = self.owner.metadata().topic_by_id(id.topic) {
+                log.set_segment_bytes((self.segment_bytes)(topic));
+            }
+            self.catalogue.insert_log(id, log);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn apply(&mut self, record: &Record) -> Result<(), String> {
+        let observations = self.owner.replay(record).map_err(|e| e.to_string())?;
+        for observation in observations {
+            match observation {
+                Observation::Appended(appended) => {
+                    let Some(log) = self.catalogue.log(appended.partition) else {
+                        continue;
+                    };
+                    let already_applied = appended.already_applied;
+                    let (batch, aborted) = tail_batch(appended, record.tick, record.index);
+                    if already_applied {
+                        log.restore(batch);
+                    } else {
+                        log.append(batch, aborted);
+                    }
+                    relieve(
+                        &self.write_behind,
+                        &self.store,
+                        &log,
+                        self.tail_budget_bytes,
+                        record.tick,
+                    )
+                    .map_err(|e| e.to_string())?;
+                }
+                Observation::TopicCreated(topic) => {
+                    for id in topic.partition_ids() {
+                        if self.catalogue.log(id).is_none() {
+                            let epoch = topic.leader_epoch(self.owner.metadata().journal_epoch());
+                            let log = PartitionLog::new(&self.store, id, epoch);
+                            log.set_segment_bytes((self.segment_bytes)(&topic));
+                            self.catalogue.insert_log(id, log);
+                        }
+                    }
+                }
+                Observation::TopicDeleted(topic) => {
+                    for id in topic.partition_ids() {
+                        if let Some(log) = self.catalogue.remove_log(id) {
+                            log.close();
+                            self.write_behind.forget(&log);
+                            self.retired.retire(id);
+                        }
+                    }
+                }
+                // Offsets and epochs are published once, at the end of replay.
+                Observation::Watermarks(_) | Observation::MetadataChanged => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn manifest(payload: &[u8], id: TopicPartitionId) -> Result<SegmentManifest, StartError> {
+    SegmentManifest::decode(payload).ok_or_else(|| {
+        StartError::Replay(format!(
+            "checkpoint: the segment list of {id} cannot be read"
+        ))
+    })
+}
+
+/// Readers see the state that replay came to, as of its last tick.
+pub(crate) fn publish_replayed(owner: &Owner, catalogue: &Catalogue) {
+    let tick = owner.last_tick();
+    for (id, log) in catalogue.logs().iter() {
+        if let Some(partition) = owner.partition(*id) {
+            log.start_leader_epoch(partition.leader_epoch());
+            log.push_version(version(partition, tick));
+            log.prune_versions(tick);
+        }
+    }
+    catalogue.push_image(tick, Arc::new(owner.metadata().clone()), tick);
+}
+
+pub(crate) fn segment_bytes(settings: &Arc<Settings>) -> Box<dyn Fn(&TopicImage) -> u64 + Send> {
+    let settings = settings.clone();
+    Box::new(move |topic| {
+        let config = topic.resolve(&settings.topic_defaults);
+        u64::try_from(config.segment_bytes).unwrap_or(1 << 30)
+    })
+}
+
+fn owner_options(settings: &Settings) -> OwnerOptions {
+    OwnerOptions {
+        topics: TopicLimits {
+            default_partitions: settings.num_partitions,
+            default_replication_factor: settings.default_replication_factor,
+            max_partitions_per_topic: settings.max_partitions_per_topic,
+            max_partitions: settings.max_partitions,
+        },
+        transaction_max_timeout_ms: settings.transaction_max_timeout_ms,
+        producer_id_block: 1000,
+        groups: GroupConfig {
+            min_session_timeout_ms: settings.group_min_session_timeout_ms,
+            max_session_timeout_ms: settings.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms: settings.group_initial_rebalance_delay_ms,
+            max_size: usize::try_from(settings.group_max_size).unwrap_or(usize::MAX),
+            offset_metadata_max_bytes: usize::try_from(settings.offset_metadata_max_bytes)
+                .unwrap_or(0),
+            ..GroupConfig::default()
+        },
+    }
+}
