@@ -106,8 +106,8 @@ api_table! {
     // Advertised from 0, though versions below 3 are refused: librdkafka decides from the smallest
     // Produce version whether it may compress (KAFKA-18659).
     Produce = 0, decodes 3..=13, flexible 9, serves 3..=13, advertised from 0;
-    Fetch = 1, decodes 4..=18, flexible 12, serves 4..=16, advertised from 4;
-    ListOffsets = 2, decodes 1..=10, flexible 6, serves 1..=7, advertised from 1;
+    Fetch = 1, decodes 4..=18, flexible 12, serves 4..=18, advertised from 4;
+    ListOffsets = 2, decodes 1..=10, flexible 6, serves 1..=10, advertised from 1;
     Metadata = 3, decodes 0..=13, flexible 9, serves 0..=13, advertised from 0;
     OffsetCommit = 8, decodes 2..=9, flexible 8, serves 2..=9, advertised from 2;
     OffsetFetch = 9, decodes 1..=9, flexible 6, serves 1..=9, advertised from 1;
@@ -124,7 +124,7 @@ api_table! {
     DeleteTopics = 20, decodes 1..=6, flexible 4, serves 1..=4, advertised from 1;
     DeleteRecords = 21, decodes 0..=2, flexible 2;
     InitProducerId = 22, decodes 0..=5, flexible 2, serves 0..=5, advertised from 0;
-    OffsetForLeaderEpoch = 23, decodes 2..=4, flexible 4;
+    OffsetForLeaderEpoch = 23, decodes 2..=4, flexible 4, serves 2..=4, advertised from 2;
     AddPartitionsToTxn = 24, decodes 0..=5, flexible 3, serves 0..=3, advertised from 0;
     AddOffsetsToTxn = 25, decodes 0..=4, flexible 3, serves 0..=4, advertised from 0;
     EndTxn = 26, decodes 0..=5, flexible 3, serves 0..=5, advertised from 0;
