@@ -43,8 +43,7 @@ pub enum StartError {
     Log(#[from] LogError),
     /// The journal or a checkpoint says what cannot follow from what was before it.
     #[error(
-        "{0}; the data directory is damaged: restore it from a copy, or run \
-         `tidemark check --rebuild`, which makes what it can from the segments"
+        "{0}; the data directory is damaged: restore it from a copy"
     )]
     Replay(String),
     #[error("the broker's start was cut short: {0}")]

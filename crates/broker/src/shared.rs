@@ -121,10 +121,10 @@ impl View<'_> {
         self.tick.tick()
     }
 
-    /// The log of a partition that exists at this tick.
+    /// The log of a partition that exists at this tick. Not that of the cluster's metadata: as in
+    /// Kafka it is no topic of clients.
     pub fn log(&self, id: TopicPartitionId) -> Option<Arc<PartitionLog>> {
-        self.image
-            .contains(id)
+        (self.image.contains(id) && id != TopicPartitionId::METADATA)
             .then(|| self.shared.catalogue.log(id))
             .flatten()
     }

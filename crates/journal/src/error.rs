@@ -14,7 +14,7 @@ pub enum JournalError {
     #[error(
         "journal: {file} is damaged at position {position}: {detail}. Records that had been \
          acknowledged are missing from here on, so nothing is cut. Restore the data directory from \
-         a copy, or run `tidemark check` to see what can be saved"
+         a copy"
     )]
     Damaged {
         file: PathBuf,
@@ -43,7 +43,7 @@ pub enum JournalError {
     /// The journal and the checkpoint do not meet.
     #[error(
         "journal: {dir}: records {from} and later are needed, but {detail}. Restore the data \
-         directory from a copy, or run `tidemark check` to see what can be saved"
+         directory from a copy"
     )]
     Gap {
         dir: PathBuf,

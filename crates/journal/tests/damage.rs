@@ -68,7 +68,7 @@ fn a_flipped_bit_below_the_durable_mark_is_refused_with_file_and_position() {
             };
             assert_eq!(*position, end);
             let message = refused.to_string();
-            for part in ["000000.slot", &end.to_string(), "tidemark check"] {
+            for part in ["000000.slot", &end.to_string(), "from a copy"] {
                 assert!(message.contains(part), "{message}");
             }
         }

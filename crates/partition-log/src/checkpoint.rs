@@ -25,9 +25,7 @@ pub enum CheckpointError {
     Io { path: PathBuf, source: io::Error },
     /// There are checkpoints, and none can be read.
     #[error(
-        "no checkpoint can be read ({faults}); restore the data directory from a backup, or run \
-         `tidemark check --rebuild`, which makes what it can from the segments alone and names \
-         what is lost"
+        "no checkpoint can be read ({faults}); restore the data directory from a copy"
     )]
     AllDamaged { faults: String },
     /// A whole checkpoint of a later version.

@@ -137,7 +137,7 @@ fn both_damaged_is_an_error_that_names_the_mend() {
     let text = error.to_string();
     assert!(matches!(error, CheckpointError::AllDamaged { .. }));
     for part in [
-        "tidemark check --rebuild",
+        "from a copy",
         "0001: position",
         "0002: position",
     ] {
