@@ -40,6 +40,7 @@ use tokio::task::JoinHandle;
 pub use clock::{Clock, Entropy, Sleep, SystemClock, SystemEntropy};
 pub use connection::ConnectionInfo;
 pub use error::StartError;
+pub use running::Replayed;
 pub use start::Seams;
 
 use front::Front;
@@ -149,6 +150,11 @@ impl Broker {
     /// (API key, version, requests) for each that was asked for.
     pub fn api_counts(&self) -> Vec<(i16, i16, u64)> {
         self.front.api_counts.served()
+    }
+
+    /// What this start read of the journal.
+    pub fn replayed(&self) -> Replayed {
+        self.running.replayed
     }
 
     pub fn journal_stats(&self) -> JournalStats {

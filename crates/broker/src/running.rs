@@ -12,6 +12,13 @@ use crate::maintenance::Request;
 use crate::owner_thread::Message;
 use crate::shared::Shared;
 
+/// What a start read of the journal: everything after the newest checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    pub records: u64,
+    pub bytes: u64,
+}
+
 /// The state and the threads of a broker whose replay is done.
 pub(crate) struct Running {
     pub shared: Arc<Shared>,
@@ -23,6 +30,7 @@ pub(crate) struct Running {
     /// The last record that the start itself wrote: requests are served once it is durable.
     pub first_served: JournalIndex,
     pub cluster_id: String,
+    pub replayed: Replayed,
     /// Held until everything else has ended.
     pub _lock: Box<dyn Send + Sync>,
 }

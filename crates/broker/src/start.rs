@@ -31,7 +31,7 @@ use crate::maintenance::{KNOWN_BLOCKS, Maintenance, Request};
 use crate::owner_thread::{Begin, Message, OwnerThread, TickClock};
 use crate::published::Published;
 use crate::replay::{Replay, publish_replayed, segment_bytes};
-use crate::running::Running;
+use crate::running::{Replayed, Running};
 use crate::shared::Shared;
 
 const LOCK: &str = "lock";
@@ -122,6 +122,10 @@ pub(crate) fn start(
             recovery.records, recovery.bytes_read
         );
     }
+    let replayed = Replayed {
+        records: recovery.records,
+        bytes: recovery.bytes_read,
+    };
     let epoch = i32::try_from(recovery.epoch).unwrap_or(i32::MAX);
     let cut_bytes = recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
 
@@ -271,6 +275,7 @@ pub(crate) fn start(
         maintenance: Some(maintenance),
         first_served,
         cluster_id,
+        replayed,
         _lock: lock,
     })
 }
