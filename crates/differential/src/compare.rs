@@ -1,0 +1,303 @@
+//! Two answers, field by field.
+//!
+//! What a broker draws (producer ids, member ids, topic ids, session ids, its cluster's id) is
+//! bound at first sight: from then on the two values stand for each other. Times near now are one
+//! value. Free are: what errors are told as text (not whether there is one), throttle times, the
+//! order of lists whose elements have names, and where a last batch is cut.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use uuid::Uuid;
+
+use crate::tree::Tree;
+
+/// What is known of a broker when its answers are read.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    pub port: u16,
+    pub topics: HashMap<Uuid, String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Kind {
+    Producer,
+    Member,
+    Topic,
+    Session,
+    Cluster,
+}
+
+/// A field's value as it is compared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Value {
+    text: String,
+    drawn: Option<Kind>,
+}
+
+/// A field that differs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Different {
+    /// Names and keys from the response down to the field.
+    pub path: String,
+    /// The field's own name.
+    pub field: String,
+    pub tidemark: Option<String>,
+    pub kafka: Option<String>,
+}
+
+/// Which drawn values stand for each other.
+#[derive(Default)]
+pub struct Comparison {
+    to_kafka: HashMap<(Kind, String), String>,
+    to_tidemark: HashMap<(Kind, String), String>,
+}
+
+impl Comparison {
+    /// The fields that differ.
+    pub fn compare(&mut self, tidemark: (&Tree, &Names), kafka: (&Tree, &Names)) -> Vec<Different> {
+        let ours = flatten(tidemark.0, tidemark.1);
+        let mut theirs = flatten(kafka.0, kafka.1);
+        let mut different = Vec::new();
+        for (path, value) in ours {
+            match theirs.remove(&path) {
+                Some(other) if self.same(&value, &other) => {}
+                other => different.push(difference(path, Some(value), other)),
+            }
+        }
+        different.extend(
+            theirs
+                .into_iter()
+                .map(|(path, value)| difference(path, None, Some(value))),
+        );
+        different.sort_by(|a, b| a.path.cmp(&b.path));
+        different
+    }
+
+    fn same(&mut self, ours: &Value, theirs: &Value) -> bool {
+        let (Some(kind), true) = (ours.drawn, ours.drawn == theirs.drawn) else {
+            return ours == theirs;
+        };
+        let there = (kind, ours.text.clone());
+        let back = (kind, theirs.text.clone());
+        match (self.to_kafka.get(&there), self.to_tidemark.get(&back)) {
+            (None, None) => {
+                self.to_kafka.insert(there, theirs.text.clone());
+                self.to_tidemark.insert(back, ours.text.clone());
+                true
+            }
+            (Some(bound), _) => *bound == theirs.text,
+            _ => false,
+        }
+    }
+}
+
+fn difference(path: String, tidemark: Option<Value>, kafka: Option<Value>) -> Different {
+    let last = path.rsplit('.').next().unwrap_or(&path);
+    let field = last.split('[').next().unwrap_or(last).to_owned();
+    Different {
+        path,
+        field,
+        tidemark: tidemark.map(|v| v.text),
+        kafka: kafka.map(|v| v.text),
+    }
+}
+
+fn flatten(tree: &Tree, names: &Names) -> BTreeMap<String, Value> {
+    let mut values = BTreeMap::new();
+    walk(tree, "answer", "answer".to_owned(), names, &mut values);
+    values
+}
+
+fn walk(
+    tree: &Tree,
+    field: &str,
+    path: String,
+    names: &Names,
+    values: &mut BTreeMap<String, Value>,
+) {
+    match tree {
+        Tree::Null => put(values, path, "null"),
+        Tree::Leaf(_) if field == "error_message" => put(values, path, "a text"),
+        Tree::Leaf(text) => {
+            let value = value(field, text, names);
+            values.insert(path, value);
+        }
+        Tree::Bytes(bytes) => put(
+            values,
+            path,
+            &format!("{:?}", bytes::Bytes::from(bytes.clone())),
+        ),
+        Tree::List(elements) => {
+            if elements.is_empty() {
+                put(values, path, "[]");
+                return;
+            }
+            let mut seen: HashMap<String, u32> = HashMap::new();
+            for (index, element) in elements.iter().enumerate() {
+                let key = key_of(element, names).unwrap_or_else(|| index.to_string());
+                let count = seen.entry(key.clone()).or_default();
+                *count += 1;
+                let again = if *count > 1 {
+                    format!("#{count}")
+                } else {
+                    String::new()
+                };
+                walk(
+                    element,
+                    field,
+                    format!("{path}[{key}{again}]"),
+                    names,
+                    values,
+                );
+            }
+        }
+        Tree::Struct(fields) => {
+            for (name, child) in fields {
+                if name == "throttle_time_ms" {
+                    continue;
+                }
+                let path = if path == "answer" {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                walk(child, name, path, names, values);
+            }
+        }
+    }
+}
+
+fn put(values: &mut BTreeMap<String, Value>, path: String, text: &str) {
+    let value = Value {
+        text: text.to_owned(),
+        drawn: None,
+    };
+    values.insert(path, value);
+}
+
+/// What tells an element from its neighbours.
+fn key_of(element: &Tree, names: &Names) -> Option<String> {
+    const KEYS: [&str; 14] = [
+        "name",
+        "topic",
+        "group_id",
+        "key",
+        "resource_name",
+        "transactional_id",
+        "first_offset",
+        "base_offset",
+        "api_key",
+        "partition_index",
+        "partition_id",
+        "partition",
+        "index",
+        "batch_index",
+    ];
+    for key in KEYS {
+        match element.field(key).and_then(Tree::text) {
+            None | Some("") => {}
+            Some(text) => return Some(text.to_owned()),
+        }
+    }
+    if let Some(id) = element.field("topic_id").and_then(Tree::text) {
+        return Some(value("topic_id", id, names).text);
+    }
+    match element
+        .field("metadata")
+        .or(element.field("member_metadata"))
+    {
+        // Members are told apart by what they brought.
+        Some(Tree::Bytes(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    }
+}
+
+fn value(field: &str, text: &str, names: &Names) -> Value {
+    let plain = |text: &str| Value {
+        text: text.to_owned(),
+        drawn: None,
+    };
+    let drawn = |kind| Value {
+        text: text.to_owned(),
+        drawn: Some(kind),
+    };
+    match field {
+        "producer_id" if text != "-1" => drawn(Kind::Producer),
+        "member_id" | "leader" if !text.is_empty() => drawn(Kind::Member),
+        "session_id" if text != "0" => drawn(Kind::Session),
+        "cluster_id" => drawn(Kind::Cluster),
+        "topic_id" => match text.parse::<Uuid>() {
+            Ok(id) if !id.is_nil() => match names.topics.get(&id) {
+                Some(name) => plain(&format!("id({name})")),
+                None => drawn(Kind::Topic),
+            },
+            _ => plain(text),
+        },
+        "port" if text == names.port.to_string() => plain("its own port"),
+        _ if field.contains("time") => match text.parse::<i64>() {
+            Ok(time) if (time - wall_ms()).abs() < 7_200_000 => plain("now"),
+            _ => plain(text),
+        },
+        _ => plain(text),
+    }
+}
+
+/// Milliseconds since 1970.
+pub fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(debug: &str) -> Tree {
+        Tree::parse(debug).expect(debug)
+    }
+
+    fn fields(comparison: &mut Comparison, a: &str, b: &str) -> Vec<String> {
+        let names = Names::default();
+        let (a, b) = (tree(a), tree(b));
+        comparison
+            .compare((&a, &names), (&b, &names))
+            .into_iter()
+            .map(|d| d.path)
+            .collect()
+    }
+
+    #[test]
+    fn drawn_values_stand_for_each_other_once_bound() {
+        let mut comparison = Comparison::default();
+        let a = "R { producer_id: ProducerId(1000), error_code: 0 }";
+        let b = "R { producer_id: ProducerId(0), error_code: 0 }";
+        assert!(fields(&mut comparison, a, b).is_empty());
+        assert!(fields(&mut comparison, a, b).is_empty());
+        let other = "R { producer_id: ProducerId(1), error_code: 0 }";
+        assert_eq!(fields(&mut comparison, a, other), ["producer_id"]);
+        let none = "R { producer_id: ProducerId(-1), error_code: 0 }";
+        assert_eq!(fields(&mut comparison, a, none), ["producer_id"]);
+    }
+
+    #[test]
+    fn named_elements_have_no_order_and_may_be_missing() {
+        let mut comparison = Comparison::default();
+        let a = "R { l: [T { name: \"a\", x: 1 }, T { name: \"b\", x: 2 }] }";
+        let b = "R { l: [T { name: \"b\", x: 2 }, T { name: \"a\", x: 3 }] }";
+        assert_eq!(fields(&mut comparison, a, b), ["l[a].x"]);
+        let short = "R { l: [T { name: \"b\", x: 2 }] }";
+        assert_eq!(fields(&mut comparison, a, short), ["l[a].name", "l[a].x"]);
+    }
+
+    #[test]
+    fn null_is_not_empty_and_text_is_free() {
+        let mut comparison = Comparison::default();
+        let paths = fields(
+            &mut comparison,
+            "R { l: None, error_message: Some(\"one\"), throttle_time_ms: 3 }",
+            "R { l: Some([]), error_message: Some(\"two\"), throttle_time_ms: 0 }",
+        );
+        assert_eq!(paths, ["l"]);
+    }
+}

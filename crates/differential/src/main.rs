@@ -1,0 +1,146 @@
+//! Sends the same request scripts to Tidemark and to Apache Kafka and compares every answer.
+//!
+//! Both brokers run already, fresh and with the same settings: see `scripts/prove differential`.
+
+mod answers;
+mod batches;
+mod compare;
+mod connection;
+mod differences;
+mod driver;
+mod env;
+mod records;
+mod report;
+mod requests;
+mod script;
+mod side;
+mod steps;
+mod tree;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use crate::differences::Differences;
+use crate::report::Report;
+use crate::script::Script;
+use crate::side::{Answer, Side};
+use crate::steps::{Common, Step, plan};
+
+#[derive(Parser)]
+#[command(
+    about = "The same request scripts to Tidemark and to Apache Kafka, every answer compared"
+)]
+struct Args {
+    /// Where Tidemark listens.
+    #[arg(long, value_name = "HOST:PORT")]
+    tidemark: SocketAddr,
+    /// Where Apache Kafka listens.
+    #[arg(long, value_name = "HOST:PORT")]
+    kafka: SocketAddr,
+    /// The folder with the scripts.
+    #[arg(long, value_name = "DIR")]
+    scripts: PathBuf,
+    /// The file that names the allowed differences.
+    #[arg(long, value_name = "FILE")]
+    differences: PathBuf,
+    /// Only scripts whose name contains one of these.
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// Print both answers of every step, also of those that agree.
+    #[arg(long)]
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("differential: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<bool> {
+    let text = std::fs::read_to_string(&args.differences)
+        .with_context(|| format!("{}", args.differences.display()))?;
+    let differences =
+        Differences::parse(&text).with_context(|| format!("{}", args.differences.display()))?;
+    let scripts = read_scripts(&args.scripts, &args.only)?;
+    let mut tidemark = Side::connect(args.tidemark)?;
+    let mut kafka = Side::connect(args.kafka)?;
+    tidemark.driver().warm_up().context("Tidemark")?;
+    kafka.driver().warm_up().context("Kafka")?;
+    let common = common(&mut tidemark, &mut kafka);
+    let mut report = Report::new(&differences, args.only.is_empty(), args.verbose);
+    for script in &scripts {
+        let planned = plan(script, &common)?;
+        report.not_driven(&planned.not_driven);
+        let (ours, theirs) = std::thread::scope(|scope| {
+            let ours = scope.spawn(|| run_script(&mut tidemark, &planned.steps));
+            let theirs = scope.spawn(|| run_script(&mut kafka, &planned.steps));
+            (ours.join(), theirs.join())
+        });
+        let ours = ours.expect("the thread does not panic");
+        let theirs = theirs.expect("the thread does not panic");
+        report.script(
+            script,
+            &planned.steps,
+            (&ours, &tidemark),
+            (&theirs, &kafka),
+        );
+    }
+    Ok(report.finish())
+}
+
+fn read_scripts(dir: &Path, only: &[String]) -> Result<Vec<Script>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(dir).with_context(|| format!("{}", dir.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "txt") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let mut scripts = Vec::new();
+    for path in paths {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if only.is_empty() || only.iter().any(|part| name.contains(part)) {
+            scripts.push(Script::parse(&name, &std::fs::read_to_string(&path)?)?);
+        }
+    }
+    Ok(scripts)
+}
+
+/// The versions that both advertise.
+fn common(tidemark: &mut Side, kafka: &mut Side) -> Common {
+    let theirs = kafka.driver().versions.clone();
+    let ours = &tidemark.driver().versions;
+    ours.iter()
+        .filter_map(|(key, (min, max))| {
+            let (their_min, their_max) = theirs.get(key)?;
+            let range = (*min.max(their_min), *max.min(their_max));
+            (range.0 <= range.1).then_some((*key, range))
+        })
+        .collect()
+}
+
+/// Runs until the end, or to the first step that cannot be run.
+fn run_script(side: &mut Side, steps: &[Step]) -> Vec<Result<Answer>> {
+    side.next_script();
+    let mut answers = Vec::new();
+    for step in steps {
+        let answer = side.run(step);
+        let stop = answer.is_err();
+        answers.push(answer);
+        if stop {
+            break;
+        }
+    }
+    answers
+}

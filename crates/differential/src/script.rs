@@ -1,0 +1,187 @@
+//! The scripts: one request a line.
+//!
+//! ```text
+//! # a comment
+//! init txn=a -> p                                a verb, arguments, a name for what the broker draws
+//! produce t/0 txn=a by=p seq=0 v=3,11            sent once for each version
+//! end txn=a by=p commit ~retry-of-init           may differ as docs/differences.md says under this id
+//! ```
+//!
+//! A value with spaces, or an empty one, is in double quotes.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// One line of a script.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub number: usize,
+    pub text: String,
+    pub verb: String,
+    /// Arguments without a name, in order.
+    pub words: Vec<String>,
+    pub named: BTreeMap<String, String>,
+    /// The name after `->`.
+    pub bind: Option<String>,
+    /// The ids after `~`.
+    pub allowed: Vec<String>,
+}
+
+/// A script file.
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub name: String,
+    pub lines: Vec<Line>,
+}
+
+impl Script {
+    pub fn parse(name: &str, text: &str) -> Result<Script> {
+        let mut lines = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let number = index + 1;
+            let parsed =
+                parse_line(number, line).with_context(|| format!("{name}.txt line {number}"))?;
+            lines.extend(parsed);
+        }
+        Ok(Script {
+            name: name.to_owned(),
+            lines,
+        })
+    }
+}
+
+impl Line {
+    /// The named argument, if it is there.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.named.get(name).map(String::as_str)
+    }
+
+    /// The named argument, which must be there.
+    pub fn need(&self, name: &str) -> Result<&str> {
+        self.get(name)
+            .with_context(|| format!("{} needs {name}=", self.verb))
+    }
+
+    /// The named argument as a number, or `default`.
+    pub fn number<T: std::str::FromStr>(&self, name: &str, default: T) -> Result<T> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(value) => match value.parse() {
+                Ok(number) => Ok(number),
+                Err(_) => bail!("{name}={value} is not a number that fits"),
+            },
+        }
+    }
+
+    /// True for `name=1`; without it `default`.
+    pub fn flag(&self, name: &str, default: bool) -> Result<bool> {
+        Ok(match self.get(name) {
+            None => default,
+            Some("1") => true,
+            Some("0") => false,
+            Some(value) => bail!("{name}={value}: 0 or 1"),
+        })
+    }
+
+    /// True if the word stands among the arguments.
+    pub fn has(&self, word: &str) -> bool {
+        self.words.iter().any(|w| w == word)
+    }
+}
+
+fn parse_line(number: usize, line: &str) -> Result<Option<Line>> {
+    let tokens = tokens(line)?;
+    let mut tokens = tokens.into_iter();
+    let Some(verb) = tokens.next() else {
+        return Ok(None);
+    };
+    let mut parsed = Line {
+        number,
+        text: line.trim().to_owned(),
+        verb: verb.text,
+        words: Vec::new(),
+        named: BTreeMap::new(),
+        bind: None,
+        allowed: Vec::new(),
+    };
+    while let Some(token) = tokens.next() {
+        if token.text == "->" && !token.quoted {
+            let name = tokens.next().context("-> needs a name")?;
+            parsed.bind = Some(name.text);
+        } else if let (Some(id), false) = (token.text.strip_prefix('~'), token.quoted) {
+            parsed.allowed.push(id.to_owned());
+        } else if let Some(name) = token.name {
+            let before = parsed.named.insert(name.clone(), token.text);
+            ensure!(before.is_none(), "{name}= stands twice");
+        } else {
+            parsed.words.push(token.text);
+        }
+    }
+    Ok(Some(parsed))
+}
+
+struct Token {
+    /// What stands before `=`.
+    name: Option<String>,
+    text: String,
+    quoted: bool,
+}
+
+fn tokens(line: &str) -> Result<Vec<Token>> {
+    let mut tokens = Vec::new();
+    let mut rest = line.trim_start();
+    while !rest.is_empty() && !rest.starts_with('#') {
+        let name_ends = rest
+            .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.' || c == '_'))
+            .unwrap_or(rest.len());
+        let mut name = None;
+        if name_ends > 0 && rest[name_ends..].starts_with('=') {
+            name = Some(rest[..name_ends].to_owned());
+            rest = &rest[name_ends + 1..];
+        }
+        let quoted = rest.starts_with('"');
+        let text;
+        if quoted {
+            let end = rest[1..].find('"').context("a quote is not closed")? + 1;
+            text = rest[1..end].to_owned();
+            rest = &rest[end + 1..];
+        } else {
+            let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            text = rest[..end].to_owned();
+            rest = &rest[end..];
+        }
+        tokens.push(Token { name, text, quoted });
+        rest = rest.trim_start();
+    }
+    Ok(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_verb_arguments_binding_and_ids() {
+        let script = Script::parse(
+            "s",
+            "# nothing\n\nproduce t/0 txn=\"\" by=p+1 cfg.cleanup.policy=compact -> q ~one ~two # c\n",
+        )
+        .expect("it parses");
+        let line = &script.lines[0];
+        assert_eq!(line.number, 3);
+        assert_eq!(line.verb, "produce");
+        assert_eq!(line.words, ["t/0"]);
+        assert_eq!(line.get("txn"), Some(""));
+        assert_eq!(line.get("by"), Some("p+1"));
+        assert_eq!(line.get("cfg.cleanup.policy"), Some("compact"));
+        assert_eq!(line.bind.as_deref(), Some("q"));
+        assert_eq!(line.allowed, ["one", "two"]);
+    }
+
+    #[test]
+    fn an_open_quote_names_its_line() {
+        let error = Script::parse("s", "a\nb x=\"y").expect_err("an open quote");
+        assert!(format!("{error:#}").contains("s.txt line 2"));
+    }
+}
