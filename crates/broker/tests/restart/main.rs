@@ -1,0 +1,12 @@
+//! What a start rebuilds: from the journal, from a checkpoint, from both; after a stop and after a
+//! power cut at any moment; whatever the wall clock says.
+
+#[path = "../support/member.rs"]
+#[allow(dead_code)]
+mod member;
+
+mod checkpoints;
+mod clocks;
+mod first_start;
+mod rebuilt;
+mod snapshot;
