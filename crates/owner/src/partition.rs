@@ -84,6 +84,12 @@ impl Partition {
                 self.id, header.base_offset, self.log_end_offset
             )));
         }
+        if header.last_offset_delta < 0 {
+            return Err(ApplyError(format!(
+                "record {index}: batch for {} ends {} before it begins",
+                self.id, header.last_offset_delta
+            )));
+        }
         let lso_before = self.last_stable_offset();
         self.log_end_offset = header.last_offset() + 1;
         let mut aborted = None;

@@ -329,16 +329,20 @@ impl World {
         partition: i32,
         at: i64,
     ) -> ErrorCode {
+        self.commit_offsets(group, vec![offset(topic, partition, at)])[0]
+    }
+
+    pub fn commit_offsets(&mut self, group: &str, offsets: Vec<OffsetToCommit>) -> Vec<ErrorCode> {
         let reply = self.ask(Command::OffsetCommit(OffsetCommitRequest {
             group_id: group.to_owned(),
             generation_id: -1,
             member_id: String::new(),
             group_instance_id: None,
-            offsets: vec![offset(topic, partition, at)],
+            offsets,
             reports_missing_group: false,
         }));
         match reply {
-            Reply::OffsetCommit(codes) => codes[0],
+            Reply::OffsetCommit(codes) => codes,
             other => panic!("{other:?}"),
         }
     }

@@ -45,6 +45,7 @@ pub struct World {
     /// Milliseconds of the monotonic clock.
     pub mono_ms: u64,
     pub wall_ms: i64,
+    pub max_record_bytes: usize,
     next_token: u64,
     next_uuid: u128,
     logs: reader::Logs,
@@ -72,6 +73,7 @@ impl World {
             parked: BTreeSet::new(),
             mono_ms: 1_000,
             wall_ms: WALL_START_MS,
+            max_record_bytes: 32 << 20,
             next_token: 0,
             next_uuid: 1 << 120,
             logs: reader::Logs::default(),
@@ -82,6 +84,12 @@ impl World {
         });
         world.carry_out(step);
         world
+    }
+
+    /// As with a journal of small slots.
+    pub fn set_max_record_bytes(&mut self, max_record_bytes: usize) {
+        self.max_record_bytes = max_record_bytes;
+        self.owner.set_max_record_bytes(max_record_bytes);
     }
 
     fn at_now<T>(&mut self, call: impl FnOnce(&mut Owner, &mut Now<'_>) -> T) -> T {
@@ -131,6 +139,11 @@ impl World {
                     .appends
                     .is_sorted_by(|a, b| a.partition <= b.partition)
             );
+            let bytes = Record::payload_bytes(record.appends.iter().map(|a| a.batch.len()));
+            assert!(
+                bytes <= self.max_record_bytes,
+                "{bytes} bytes of {record:?}"
+            );
             self.records.push(record.clone());
         }
         for (token, reply) in step.replies {
@@ -168,6 +181,7 @@ impl World {
     /// Kill and start: the state is rebuilt from the journal and must be what it was.
     pub fn restart(&mut self) {
         self.owner = self.replayed(self.records.len());
+        self.owner.set_max_record_bytes(self.max_record_bytes);
         self.parked.clear();
         self.at_now(|owner, now| owner.arm_after_replay(now));
         self.owner.check().expect("what must hold after a start");
@@ -269,11 +283,13 @@ impl World {
 
     pub fn delete_topics(&mut self, names: &[&str]) -> Vec<ErrorCode> {
         let topics = names.iter().map(|n| DeleteTopic::Name((*n).to_owned()));
-        let deleted = self.ask(Command::DeleteTopics(DeleteTopics {
+        let token = self.give(Command::DeleteTopics(DeleteTopics {
             topics: topics.collect(),
         }));
-        match deleted {
-            Reply::DeleteTopics(deleted) => deleted.into_iter().map(|d| d.error).collect(),
+        // A large deletion takes several records.
+        self.expire();
+        match self.replies.get(&token) {
+            Some(Reply::DeleteTopics(deleted)) => deleted.iter().map(|d| d.error).collect(),
             other => panic!("{other:?}"),
         }
     }

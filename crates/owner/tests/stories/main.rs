@@ -8,7 +8,6 @@ mod fencing;
 mod groups;
 mod idempotence;
 mod overlap;
-mod records;
 mod start;
 mod timeouts;
 mod topics;
