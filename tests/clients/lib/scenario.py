@@ -15,7 +15,9 @@ one line: `ok` and values, `none` and the reason, or `err`, the error's kind (`f
                                               one transaction: COUNT records of INPUT, read as a member of GROUP, are
                                               written to OUTPUT with a `*` behind, with the offsets, then the end
     committed GROUP TOPIC PARTITION           ok OFFSET, -1 when there is none
-    read TOPIC PARTITION LEVEL LAST MS        everything from offset 0 up to the value LAST, or for MS milliseconds
+    read TOPIC PARTITION LEVEL LAST MS        everything from offset 0 up to the value LAST, or for MS milliseconds; a
+                                              client that cannot leave out aborted records answers none to
+                                              read_committed, and the scenario looks itself (isolation is NONE then)
     join GROUP TOPIC                          a member of GROUP from now on; session timeout 6 s
     assignment                                ok PARTITION...    what the member has now
     received                                  ok VALUE...        what the member has read so far
@@ -101,10 +103,14 @@ def commit(stage):
     for number in range(3):
         c.do("begin", "p")
         c.do("send", "p", topic, 0, f"a{number}")
-        c.do("send", "p", other, 0, f"b{number}")
+        try:
+            c.do("send", "p", other, 0, f"b{number}")
+        except NoWord as reason:
+            stage.remark = str(reason)
         c.do("commit", "p")
-    same(c.read(topic, "read_committed", "a2"), ["a0", "a1", "a2"], "one topic")
-    same(c.read(other, "read_committed", "b2"), ["b0", "b1", "b2"], "the other topic")
+    same(stage.committed(c, topic, "a2"), ["a0", "a1", "a2"], "one topic")
+    if not stage.remark.startswith("one topic"):
+        same(stage.committed(c, other, "b2"), ["b0", "b1", "b2"], "the other topic")
     stored = batches(stage.direct, topic)
     same([b["control"] for b in stored], [False, True] * 3, "a marker behind each transaction")
     assert all(b["transactional"] for b in stored), "the client sends batches that are not transactional"
@@ -121,7 +127,7 @@ def abort(stage):
     c.do("begin", "p")
     c.do("send", "p", topic, 0, "right")
     c.do("commit", "p")
-    same(c.read(topic, "read_committed", "right"), ["right"], "committed view")
+    same(stage.committed(c, topic, "right"), ["right"], "committed view")
 
 
 @step("consume-transform-produce")
@@ -139,7 +145,7 @@ def process(stage):
     same(c.do("committed", group, source, 0), ["6"], "offset after the first commit")
     c.do("process", "p", group, source, sink, 4, "commit")
     same(c.do("committed", group, source, 0), ["10"], "offset after the second commit")
-    same(c.read(sink, "read_committed", "9*"), [f"{n}*" for n in range(10)], "output")
+    same(stage.committed(c, sink, "9*"), [f"{n}*" for n in range(10)], "output")
 
 
 @step("read_committed and read_uncommitted")
@@ -182,7 +188,7 @@ def zombie(stage):
     new.do("begin", "p")
     new.do("send", "p", topic, 0, "mine too")
     new.do("commit", "p")
-    same(new.read(topic, "read_committed", "mine too"), ["mine", "mine too"], "committed view")
+    same(stage.committed(new, topic, "mine too"), ["mine", "mine too"], "committed view")
     kinds = {error.kind for error in errors}
     assert kinds & {"fenced", "fatal"}, f"the zombie was told {errors[0]}, which is not the end of it"
 
@@ -203,10 +209,10 @@ def group(stage):
     stage.until(shared, "two members have two partitions each", 60)
     for partition in range(4):
         writer.do("send", "p", topic, partition, f"shared {partition}")
-    expected = [f"shared {partition}" for partition in range(4)]
-    stage.until(
-        lambda: sorted(one.do("received") + two.do("received")) == expected, "both together read every record once", 30
-    )
+    expected = {f"shared {partition}" for partition in range(4)}
+    stage.until(lambda: set(one.do("received") + two.do("received")) == expected, "both together read everything", 30)
+    if len(one.do("received") + two.do("received")) != 4:
+        stage.remark = "some records read by both, of partitions given up"
     two.kill()
     stage.until(lambda: sorted(one.do("assignment")) == ["0", "1", "2", "3"], "the survivor has all four partitions", 60)
     for partition in range(4):
@@ -247,7 +253,7 @@ def reconnect(stage):
         cuts += stage.proxy.cut()
     assert cuts >= 6, f"only {cuts} connections were cut"
     expected = [f"{n} {when}" for n in range(3) for when in ("before", "after")]
-    same(c.read(topic, "read_committed", "2 after"), expected, "committed view")
+    same(stage.committed(c, topic, "2 after"), expected, "committed view")
 
 
 @step("admin")

@@ -82,12 +82,67 @@ def batches(address, topic, partition=0):
                     "epoch": epoch,
                     "sequence": sequence,
                     "count": count,
+                    "records": records[HEADER_BYTES : 12 + length],
                 }
             )
             offset = base + last_delta + 1
             records = records[12 + length :]
         if offset == before:
             return found
+
+
+def committed_view(address, topic, partition=0):
+    """The values that a read_committed reader must see: those outside of transactions, and those of transactions
+    whose marker says commit, in the order of the log. For batches that are not compressed."""
+    found, open_positions = [], {}
+    for batch in batches(address, topic, partition):
+        if batch["control"]:
+            mine = open_positions.pop(batch["producer_id"], [])
+            if _key(batch["records"])[:4] != b"\0\0\0\1":
+                for position in mine:
+                    found[position] = []
+            continue
+        if batch["transactional"]:
+            open_positions.setdefault(batch["producer_id"], []).append(len(found))
+        found.append(_values(batch["records"]))
+    for still_open in open_positions.values():
+        for position in still_open:
+            found[position] = []
+    return [value for values in found for value in values]
+
+
+def _varint(data, at):
+    shift = number = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return (number >> 1) ^ -(number & 1), at
+
+
+def _key_and_value(data, at):
+    size, at = _varint(data, at)
+    end = at + size
+    _, at = _varint(data, at + 1)
+    _, at = _varint(data, at)
+    size, at = _varint(data, at)
+    key, at = data[at : at + max(size, 0)], at + max(size, 0)
+    size, at = _varint(data, at)
+    return key, data[at : at + max(size, 0)], end
+
+
+def _key(records):
+    return _key_and_value(records, 0)[0]
+
+
+def _values(records):
+    values, at = [], 0
+    while at < len(records):
+        _, value, at = _key_and_value(records, at)
+        values.append(value.decode())
+    return values
 
 
 class Proxy:
