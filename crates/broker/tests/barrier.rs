@@ -398,3 +398,24 @@ async fn a_duplicate_in_flight_waits_for_the_original_and_has_its_offset() {
     let values = reader.read_values("t", 1, Isolation::ReadUncommitted).await;
     assert_eq!(values, ["b0", "b1", "b2", "b3", "b4", "b5"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_batch_on_two_connections_at_once_is_one_append() {
+    const ROUNDS: i32 = 500;
+    let broker = TestBroker::start().await;
+    let mut one = broker.client().await;
+    let mut two = broker.client().await;
+    one.create_topic("t", 1).await;
+    let producer = one.init_producer_id(None).await.unwrap();
+    for n in 0..ROUNDS {
+        let batch = idempotent(producer, n, &n.to_string());
+        let (first, second) = tokio::join!(
+            one.produce("t", 0, batch.clone()),
+            two.produce("t", 0, batch)
+        );
+        assert_eq!((first, second), (Ok(i64::from(n)), Ok(i64::from(n))));
+    }
+    let values = one.read_values("t", 0, Isolation::ReadUncommitted).await;
+    let expected: Vec<String> = (0..ROUNDS).map(|n| n.to_string()).collect();
+    assert_eq!(values, expected);
+}
