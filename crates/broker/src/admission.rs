@@ -49,7 +49,21 @@ pub struct Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         *self.admission.reserved.lock() -= self.bytes;
+        // A command writes less than was kept for it: whoever waits may fit now. Nobody else would
+        // say so, as neither tail nor journal has changed.
+        if self.admission.is_waited_for() {
+            self.admission.room_made();
+        }
     }
+}
+
+/// Why there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoRoom {
+    /// Commands on their way have reserved it. It comes back with them.
+    Reserved,
+    /// It is taken: maintenance has to make some.
+    Taken,
 }
 
 /// Counts as waiting until it is dropped, also when the connection goes away meanwhile.
@@ -92,7 +106,7 @@ impl Admission {
         wants: Wants,
         give_up: impl Future<Output = ()>,
     ) -> Option<Reservation> {
-        if let Some(reservation) = self.try_reserve(wants) {
+        if let Ok(reservation) = self.try_reserve(wants) {
             return Some(reservation);
         }
         let _counted = Waiting::count(&self.waiting);
@@ -113,15 +127,16 @@ impl Admission {
             tokio::pin!(notified);
             // Registered before the look: room made in between is not missed.
             notified.as_mut().enable();
-            if let Some(reservation) = self.try_reserve(wants) {
-                return reservation;
+            match self.try_reserve(wants) {
+                Ok(reservation) => return reservation,
+                Err(NoRoom::Reserved) => {}
+                Err(NoRoom::Taken) => (self.pressure)(),
             }
-            (self.pressure)();
             notified.await;
         }
     }
 
-    fn try_reserve(self: &Arc<Self>, wants: Wants) -> Option<Reservation> {
+    fn try_reserve(self: &Arc<Self>, wants: Wants) -> Result<Reservation, NoRoom> {
         let (bytes, space) = match wants {
             Wants::Data(bytes) => (bytes, Space::Ordinary),
             Wants::Control => (
@@ -131,19 +146,24 @@ impl Admission {
         };
         // Look and reservation are one step under the lock.
         let mut reserved = self.reserved.lock();
-        if matches!(wants, Wants::Data(_)) {
-            let tail = self.tail_bytes.load(Ordering::Relaxed) + *reserved;
+        let has_room = |reserved: u64| {
+            let tail = match wants {
+                Wants::Data(_) => self.tail_bytes.load(Ordering::Relaxed) + reserved,
+                Wants::Control => 0,
+            };
             // A tail that is empty takes any batch, however small its budget.
-            if tail > 0 && tail + bytes > self.tail_budget_bytes {
-                return None;
-            }
-        }
-        if !self.journal.has_space(*reserved + bytes, space) {
-            return None;
+            (tail == 0 || tail + bytes <= self.tail_budget_bytes)
+                && self.journal.has_space(reserved + bytes, space)
+        };
+        if !has_room(*reserved) {
+            return Err(match has_room(0) {
+                true => NoRoom::Reserved,
+                false => NoRoom::Taken,
+            });
         }
         *reserved += bytes;
         drop(reserved);
-        Some(Reservation {
+        Ok(Reservation {
             admission: self.clone(),
             bytes,
         })
@@ -152,5 +172,72 @@ impl Admission {
     /// Maintenance, or the journal, made room.
     pub fn room_made(&self) {
         self.room.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures_util::FutureExt;
+    use tidemark_journal::AppendRequest;
+    use tidemark_types::JournalIndex;
+
+    use super::*;
+
+    /// A journal with so much space, of which nothing is ever taken.
+    struct Roomy(u64);
+
+    impl Journal for Roomy {
+        fn append(&self, _request: AppendRequest) {}
+
+        fn release_below(&self, _index: JournalIndex) {}
+
+        fn max_record_bytes(&self) -> u64 {
+            u64::MAX
+        }
+
+        fn has_space(&self, payload_bytes: u64, _admission: Space) -> bool {
+            payload_bytes <= self.0
+        }
+    }
+
+    fn admission(journal_bytes: u64, asked: &Arc<AtomicUsize>) -> Arc<Admission> {
+        let asked = asked.clone();
+        Arc::new(Admission::new(
+            Arc::default(),
+            u64::MAX,
+            Arc::new(Roomy(journal_bytes)),
+            Box::new(move || {
+                asked.fetch_add(1, Ordering::Relaxed);
+            }),
+        ))
+    }
+
+    #[test]
+    fn room_that_was_kept_and_not_needed_goes_to_who_waits() {
+        let asked = Arc::default();
+        let admission = admission(2 * SMALL_BYTES, &asked);
+        let admit = || admission.admit(Wants::Control, pending());
+        let first = admit().now_or_never().expect("there is room");
+        let _second = admit().now_or_never().expect("there is room");
+        let mut third = Box::pin(admit());
+        assert!((&mut third).now_or_never().is_none());
+        drop(first);
+        assert!((&mut third).now_or_never().is_some(), "it was woken");
+        let relieved = asked.load(Ordering::Relaxed);
+        assert_eq!(relieved, 0, "room that comes back by itself is not made");
+    }
+
+    #[test]
+    fn room_that_is_taken_is_asked_for() {
+        let asked = Arc::default();
+        let admission = admission(SMALL_BYTES - 1, &asked);
+        let mut waiting = Box::pin(admission.admit(Wants::Control, pending()));
+        assert!((&mut waiting).now_or_never().is_none());
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert!(admission.is_waited_for());
+        drop(waiting);
+        assert!(!admission.is_waited_for());
     }
 }
