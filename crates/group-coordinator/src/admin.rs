@@ -1,4 +1,4 @@
-//! ListGroups, DescribeGroups, DeleteGroups, and the offsets of a deleted topic.
+//! ListGroups, DescribeGroups, DeleteGroups, OffsetDelete, and the offsets of a deleted topic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +8,10 @@ use tidemark_types::ErrorCode;
 use crate::group::{Group, GroupState};
 use crate::groups::Groups;
 use crate::record::{GroupRecord, OffsetKey};
+use crate::subscription;
+
+/// `protocol_type` of consumers.
+const CONSUMER: &str = "consumer";
 
 /// A line of ListGroups. The group type is `classic`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +113,51 @@ impl Groups {
         Ok(records)
     }
 
+    /// Decides the deletion of single offsets: a code for each of `partitions`, and the tombstones of
+    /// those that have an offset, committed or pending, as one batch.
+    ///
+    /// Errors of the request: INVALID_GROUP_ID; GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP while the group
+    /// has members that are no consumers (of Kafka Connect, say: what they read is not known). Of a
+    /// partition: GROUP_SUBSCRIBED_TO_TOPIC while a member reads its topic.
+    pub fn decide_delete_offsets(
+        &self,
+        group_id: &str,
+        partitions: &[(String, i32)],
+    ) -> Result<(Vec<ErrorCode>, Vec<GroupRecord>), ErrorCode> {
+        if group_id.is_empty() {
+            return Err(ErrorCode::InvalidGroupId);
+        }
+        let is_empty = match self.state_of(group_id) {
+            GroupState::Dead => return Err(ErrorCode::GroupIdNotFound),
+            state => state == GroupState::Empty,
+        };
+        if !is_empty && self.protocol_type_of(group_id) != CONSUMER {
+            return Err(ErrorCode::NonEmptyGroup);
+        }
+        let group = self.live.get(group_id);
+        let offsets = self.offset_keys(group_id);
+        let mut deleted = BTreeSet::new();
+        let codes = partitions
+            .iter()
+            .map(|(topic, partition)| {
+                if group.is_some_and(|group| group.is_subscribed_to(topic)) {
+                    return ErrorCode::GroupSubscribedToTopic;
+                }
+                let key = OffsetKey {
+                    group_id: group_id.to_owned(),
+                    topic: topic.clone(),
+                    partition: *partition,
+                };
+                if offsets.contains(&key) {
+                    deleted.insert(key);
+                }
+                ErrorCode::None
+            })
+            .collect();
+        let tombstone = |key| GroupRecord::Offset { key, value: None };
+        Ok((codes, deleted.into_iter().map(tombstone).collect()))
+    }
+
     /// Tombstones for every offset, pending or committed, in a topic that is being deleted, by
     /// partition of `__consumer_offsets`. Otherwise a topic of the same name would inherit them.
     pub fn records_for_deleted_topic(&self, topic: &str) -> BTreeMap<i32, Vec<GroupRecord>> {
@@ -165,6 +214,21 @@ impl Groups {
 }
 
 impl Group {
+    /// Whether a consumer of this group reads the topic. As long as what they read is not known,
+    /// because no protocol was chosen or their metadata cannot be read, it may be any.
+    fn is_subscribed_to(&self, topic: &str) -> bool {
+        if self.members.is_empty() || self.protocol_type.as_deref() != Some(CONSUMER) {
+            return false;
+        }
+        let Some(protocol) = &self.protocol_name else {
+            return true;
+        };
+        self.members.values().any(|member| {
+            let metadata = member.metadata(protocol);
+            subscription::topics(&metadata).is_none_or(|topics| topics.contains(&topic))
+        })
+    }
+
     fn stable_protocol(&self) -> Option<&str> {
         match self.state {
             GroupState::Stable => self.protocol_name.as_deref(),

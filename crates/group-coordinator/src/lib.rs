@@ -37,6 +37,7 @@ mod offset_fetch;
 mod rebalance;
 mod record;
 mod request;
+mod subscription;
 mod sync;
 mod timers;
 

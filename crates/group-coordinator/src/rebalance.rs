@@ -139,7 +139,9 @@ impl Step<'_> {
             self.start_initial_wait();
         } else {
             self.group.join_phase = Some(JoinPhase::Rejoin);
-            if self.group.all_joined() {
+            // Without members there is no rebalance timeout to wait for, only ids that were given out
+            // and may never come back.
+            if self.group.all_joined() || self.group.members.is_empty() {
                 self.complete_join();
             } else {
                 self.set_timer(TimerKind::Join, self.group.rebalance_timeout_ms());

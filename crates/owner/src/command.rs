@@ -11,7 +11,7 @@ use tidemark_types::{ErrorCode, MonoTime, ProducerEpoch, ProducerId, Tick};
 use crate::apply::Observation;
 use crate::commands::{
     AddOffsets, AddPartitions, CreateTopics, CreatedTopic, DeleteTopics, DeletedTopic, EndTxn,
-    InitProducerId, NoteRefused, OffsetFetch, Produce, Produced, TxnOffsetCommit,
+    InitProducerId, NoteRefused, OffsetDelete, OffsetFetch, Produce, Produced, TxnOffsetCommit,
 };
 use crate::record::Record;
 
@@ -61,6 +61,8 @@ pub enum Command {
     OffsetFetch(OffsetFetch),
     ListGroups,
     DescribeGroups(Vec<String>),
+    DeleteGroups(Vec<String>),
+    OffsetDelete(OffsetDelete),
     /// A deadline is due: end what has timed out. Has no reply.
     Expire,
 }
@@ -90,6 +92,10 @@ pub enum Reply {
     OffsetFetch(Vec<Vec<FetchedOffset>>),
     ListGroups(Vec<ListedGroup>),
     DescribeGroups(Vec<DescribedGroup>),
+    /// One code per group of the request, in its order.
+    DeleteGroups(Vec<ErrorCode>),
+    /// One code per partition of the request, in its order, or the error of the whole.
+    OffsetDelete(Result<Vec<ErrorCode>, ErrorCode>),
 }
 
 /// Something a person may want to read in the log, once.

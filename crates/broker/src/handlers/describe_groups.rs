@@ -1,24 +1,24 @@
-//! DescribeGroups (15), v0-v5: state and members of groups. A group that does not exist is "Dead".
+//! DescribeGroups (15), v0-v6: state and members of groups. A group that does not exist is "Dead".
 //!
-//! v1 throttling; v3 authorised operations; v4 static members; v5 flexible.
+//! v1 throttling; v3 authorised operations; v4 static members; v5 flexible; v6 a
+//! group that does not exist is an error (KIP-1043).
 
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use kafka_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse, GroupId};
+use tidemark_group_coordinator::{self as group, GroupState};
 use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;
 
-use super::{Cx, Pending, text, wrong_reply};
-
-/// "Not asked for" of the authorised-operations field.
-const NO_OPERATIONS: i32 = i32::MIN;
+use super::{Cx, Pending, authorized_operations, text, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: DescribeGroupsRequest) -> Pending {
     let ids = request.groups.iter().map(|id| id.to_string()).collect();
+    let operations = authorized_operations::of_group(request.include_authorized_operations);
     cx.call(Command::DescribeGroups(ids), move |cx, reply| {
         let groups = match reply {
             Some(Reply::DescribeGroups(groups)) => groups
                 .into_iter()
-                .map(|group| respond(cx.version(), group))
+                .map(|group| respond(cx.version(), operations, group))
                 .collect(),
             Some(other) => wrong_reply(other),
             None => request
@@ -28,7 +28,6 @@ pub(crate) async fn handle(cx: Cx, request: DescribeGroupsRequest) -> Pending {
                     DescribedGroup::default()
                         .with_error_code(ErrorCode::CoordinatorNotAvailable.code())
                         .with_group_id(id.clone())
-                        .with_authorized_operations(NO_OPERATIONS)
                 })
                 .collect(),
         };
@@ -37,7 +36,15 @@ pub(crate) async fn handle(cx: Cx, request: DescribeGroupsRequest) -> Pending {
     .await
 }
 
-fn respond(version: i16, group: tidemark_group_coordinator::DescribedGroup) -> DescribedGroup {
+fn respond(version: i16, operations: i32, group: group::DescribedGroup) -> DescribedGroup {
+    let described = DescribedGroup::default()
+        .with_group_id(GroupId(text(&group.group_id)))
+        .with_group_state(text(group.state.name()));
+    if group.state == GroupState::Dead && version >= 6 {
+        return described
+            .with_error_code(ErrorCode::GroupIdNotFound.code())
+            .with_error_message(Some(text(&format!("Group {} not found.", group.group_id))));
+    }
     let members = group
         .members
         .into_iter()
@@ -54,11 +61,9 @@ fn respond(version: i16, group: tidemark_group_coordinator::DescribedGroup) -> D
             }
         })
         .collect();
-    DescribedGroup::default()
-        .with_group_id(GroupId(text(&group.group_id)))
-        .with_group_state(text(group.state.name()))
+    described
         .with_protocol_type(text(&group.protocol_type))
         .with_protocol_data(text(&group.protocol_data))
         .with_members(members)
-        .with_authorized_operations(NO_OPERATIONS)
+        .with_authorized_operations(operations)
 }

@@ -1,6 +1,6 @@
-//! Heartbeat (12), v0-v3: a member is alive.
+//! Heartbeat (12), v0-v4: a member is alive.
 //!
-//! v1 throttling; v3 static members (KIP-345).
+//! v1 throttling; v3 static members (KIP-345); v4 flexible.
 
 use kafka_protocol::messages::{HeartbeatRequest, HeartbeatResponse};
 use tidemark_group_coordinator as group;

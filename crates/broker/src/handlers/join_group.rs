@@ -1,7 +1,8 @@
-//! JoinGroup (11), v0-v5: becomes a member and waits for the others.
+//! JoinGroup (11), v0-v9: becomes a member and waits for the others.
 //!
 //! v1 rebalance timeout; v2 throttling; v4 the member id comes first (KIP-394); v5 static members
-//! (KIP-345). The answer comes when the rebalance completes.
+//! (KIP-345); v6 flexible; v7 the protocol type (KIP-559); v8 a reason (KIP-800); v9 a leader that came
+//! back keeps the assignment (KIP-814). The answer comes when the rebalance completes.
 
 use bytes::Bytes;
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
@@ -44,7 +45,10 @@ pub(crate) async fn handle(cx: Cx, request: JoinGroupRequest) -> Pending {
             None => JoinGroupResponse::default()
                 .with_error_code(ErrorCode::CoordinatorNotAvailable.code())
                 .with_generation_id(-1)
-                .with_protocol_name(Some(text("")))
+                .with_protocol_name(match cx.version() {
+                    7.. => None,
+                    _ => Some(text("")),
+                })
                 .with_member_id(member_id),
         };
         cx.answer(&response)
@@ -72,6 +76,10 @@ fn respond(version: i16, reply: JoinReply) -> JoinGroupResponse {
         .with_leader(text(&reply.leader))
         .with_member_id(text(&reply.member_id))
         .with_members(members);
+    let response = match version {
+        9.. => response.with_skip_assignment(reply.skip_assignment),
+        _ => response,
+    };
     if version >= 7 {
         response
             .with_protocol_type(reply.protocol_type.as_deref().map(text))

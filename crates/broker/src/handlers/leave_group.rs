@@ -1,6 +1,7 @@
-//! LeaveGroup (13), v0-v1: a member leaves.
+//! LeaveGroup (13), v0-v5: members leave.
 //!
-//! v1 throttling. (v3 and later name several members; the code for them is in the coordinator.)
+//! v1 throttling. v3 several members, also by their instance ids (KIP-345); v4 flexible; v5 a
+//! reason (KIP-800).
 
 use kafka_protocol::messages::leave_group_response::MemberResponse;
 use kafka_protocol::messages::{LeaveGroupRequest, LeaveGroupResponse};

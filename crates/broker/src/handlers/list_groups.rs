@@ -1,13 +1,18 @@
-//! ListGroups (16), v0-v4: every group of this broker.
+//! ListGroups (16), v0-v5: every group of this broker.
 //!
-//! v1 throttling; v3 flexible; v4 a filter by state (KIP-518).
+//! v1 throttling; v3 flexible; v4 a filter by state (KIP-518); v5 a filter by type (KIP-848),
+//! of which there is one.
 
 use kafka_protocol::messages::list_groups_response::ListedGroup;
 use kafka_protocol::messages::{GroupId, ListGroupsRequest, ListGroupsResponse};
+use kafka_protocol::protocol::StrBytes;
 use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;
 
 use super::{Cx, Pending, text, wrong_reply};
+
+/// The type of every group here.
+const CLASSIC: &str = "classic";
 
 pub(crate) async fn handle(cx: Cx, request: ListGroupsRequest) -> Pending {
     cx.call(Command::ListGroups, move |cx, reply| {
@@ -19,12 +24,11 @@ pub(crate) async fn handle(cx: Cx, request: ListGroupsRequest) -> Pending {
                 return cx.answer(&ListGroupsResponse::default().with_error_code(error));
             }
         };
+        let passes = |filter: &[StrBytes], value: &str| {
+            filter.is_empty() || filter.iter().any(|one| one.eq_ignore_ascii_case(value))
+        };
         let wanted = |state: &str| {
-            request.states_filter.is_empty()
-                || request
-                    .states_filter
-                    .iter()
-                    .any(|s| s.eq_ignore_ascii_case(state))
+            passes(&request.states_filter, state) && passes(&request.types_filter, CLASSIC)
         };
         let groups = groups
             .into_iter()
@@ -33,8 +37,12 @@ pub(crate) async fn handle(cx: Cx, request: ListGroupsRequest) -> Pending {
                 let answer = ListedGroup::default()
                     .with_group_id(GroupId(text(&group.group_id)))
                     .with_protocol_type(text(&group.protocol_type));
+                let state = text(group.state.name());
                 match cx.version() {
-                    4.. => answer.with_group_state(text(group.state.name())),
+                    5.. => answer
+                        .with_group_state(state)
+                        .with_group_type(StrBytes::from_static_str(CLASSIC)),
+                    4 => answer.with_group_state(state),
                     _ => answer,
                 }
             })

@@ -14,11 +14,9 @@ use tidemark_metadata::{TopicImage, validate_topic_name};
 use tidemark_owner::{Command, CreateTopic, CreateTopics, Reply};
 use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicId};
 
+use super::authorized_operations::{NOT_ASKED, of_cluster, of_topic};
 use super::{Cx, Pending, text, uuid, wrong_reply};
 use crate::shared::View;
-
-/// "Not asked for" of the authorised-operations fields.
-const NO_OPERATIONS: i32 = i32::MIN;
 
 pub(crate) async fn handle(cx: Cx, request: MetadataRequest) -> Pending {
     let missing = missing_topics(&cx, &request);
@@ -85,6 +83,7 @@ fn respond(
 ) -> MetadataResponse {
     let view = cx.shared.read();
     let version = cx.version();
+    let asks_operations = request.include_topic_authorized_operations;
     let all = match &request.topics {
         None => true,
         // v0 has no null: an empty list means all.
@@ -94,7 +93,7 @@ fn respond(
         view.image
             .topics()
             .filter(|topic| &*topic.name != CLUSTER_METADATA)
-            .map(|topic| describe(cx, &view, topic))
+            .map(|topic| describe(cx, &view, topic, asks_operations))
             .collect()
     } else {
         request
@@ -103,7 +102,7 @@ fn respond(
             .flatten()
             .map(|wanted| match &wanted.name {
                 Some(name) => match view.image.topic(name) {
-                    Some(topic) => describe(cx, &view, topic),
+                    Some(topic) => describe(cx, &view, topic, asks_operations),
                     None => unknown(
                         version,
                         Some(name.clone()),
@@ -114,7 +113,7 @@ fn respond(
                 None => {
                     let id = TopicId(*wanted.topic_id.as_bytes());
                     match view.image.topic_by_id(id) {
-                        Some(topic) => describe(cx, &view, topic),
+                        Some(topic) => describe(cx, &view, topic, asks_operations),
                         None => unknown(version, None, id, ErrorCode::UnknownTopicId),
                     }
                 }
@@ -131,7 +130,9 @@ fn respond(
                 .with_port(port),
         ])
         .with_controller_id(node)
-        .with_cluster_authorized_operations(NO_OPERATIONS)
+        .with_cluster_authorized_operations(of_cluster(
+            request.include_cluster_authorized_operations,
+        ))
         .with_topics(topics);
     match (version, view.image.cluster_id()) {
         (2.., Some(id)) => response.with_cluster_id(Some(text(id))),
@@ -167,10 +168,15 @@ fn unknown(
             10.. => uuid(id),
             _ => uuid(TopicId::ZERO),
         })
-        .with_topic_authorized_operations(NO_OPERATIONS)
+        .with_topic_authorized_operations(NOT_ASKED)
 }
 
-fn describe(cx: &Cx, view: &View<'_>, topic: &TopicImage) -> MetadataResponseTopic {
+fn describe(
+    cx: &Cx,
+    view: &View<'_>,
+    topic: &TopicImage,
+    asks_operations: bool,
+) -> MetadataResponseTopic {
     let version = cx.version();
     let node = BrokerId(cx.shared.node_id().0);
     let epoch = topic.leader_epoch(view.image.journal_epoch());
@@ -190,7 +196,7 @@ fn describe(cx: &Cx, view: &View<'_>, topic: &TopicImage) -> MetadataResponseTop
     let described = MetadataResponseTopic::default()
         .with_name(Some(TopicName(text(&topic.name))))
         .with_is_internal(topic.internal && version >= 1)
-        .with_topic_authorized_operations(NO_OPERATIONS)
+        .with_topic_authorized_operations(of_topic(asks_operations))
         .with_partitions(partitions);
     match version {
         10.. => described.with_topic_id(uuid(topic.id)),

@@ -3,8 +3,10 @@
 
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
+mod authorized_operations;
 pub(crate) mod api_versions;
 mod create_topics;
+mod delete_groups;
 mod delete_topics;
 mod describe_configs;
 mod describe_groups;
@@ -19,6 +21,7 @@ mod list_groups;
 mod list_offsets;
 mod metadata;
 mod offset_commit;
+mod offset_delete;
 mod offset_fetch;
 mod offset_for_leader_epoch;
 mod produce;
@@ -174,6 +177,8 @@ pub(crate) async fn dispatch(cx: Cx, body: Bytes) -> Result<Pending, WireError> 
         RequestKind::SyncGroup(r) => sync_group::handle(cx, r).await,
         RequestKind::DescribeGroups(r) => describe_groups::handle(cx, r).await,
         RequestKind::ListGroups(r) => list_groups::handle(cx, r).await,
+        RequestKind::DeleteGroups(r) => delete_groups::handle(cx, r).await,
+        RequestKind::OffsetDelete(r) => offset_delete::handle(cx, r).await,
         RequestKind::CreateTopics(r) => create_topics::handle(cx, r).await,
         RequestKind::DeleteTopics(r) => delete_topics::handle(cx, r).await,
         RequestKind::InitProducerId(r) => init_producer_id::handle(cx, r).await,

@@ -1,6 +1,6 @@
-//! SyncGroup (14), v0-v3: the leader hands out the assignment, every member fetches its own.
+//! SyncGroup (14), v0-v5: the leader hands out the assignment, every member fetches its own.
 //!
-//! v1 throttling; v3 static members (KIP-345).
+//! v1 throttling; v3 static members (KIP-345); v4 flexible; v5 protocol type and name (KIP-559).
 
 use bytes::Bytes;
 use kafka_protocol::messages::{SyncGroupRequest, SyncGroupResponse};
@@ -11,6 +11,10 @@ use tidemark_types::ErrorCode;
 use super::{Cx, Pending, text, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: SyncGroupRequest) -> Pending {
+    if cx.version() >= 5 && (request.protocol_type.is_none() || request.protocol_name.is_none()) {
+        let error = ErrorCode::InconsistentGroupProtocol.code();
+        return Pending::Ready(cx.answer(&SyncGroupResponse::default().with_error_code(error)));
+    }
     let command = Command::Sync(SyncRequest {
         group_id: request.group_id.to_string(),
         generation_id: request.generation_id,

@@ -1,6 +1,7 @@
 //! APIs end to end: what each version of a request is answered, over a real connection.
 
 mod fetch_sessions;
+mod groups;
 mod leader_epochs;
 mod support;
 mod transactions_v2;

@@ -1,5 +1,6 @@
 //! One file per command: what is asked, how it is decided, what is answered.
 
+mod delete_groups;
 mod delete_topics;
 mod end_txn;
 mod enrol;
@@ -13,6 +14,7 @@ mod topics;
 mod transactions;
 mod txn_offset_commit;
 
+pub use delete_groups::OffsetDelete;
 pub(crate) use delete_topics::Deletion;
 pub use delete_topics::{DeleteTopic, DeleteTopics, DeletedTopic};
 pub use end_txn::EndTxn;
@@ -69,6 +71,12 @@ impl Owner {
             Command::ListGroups => Reply::ListGroups(self.groups.list()),
             Command::DescribeGroups(ids) => {
                 Reply::DescribeGroups(ids.iter().map(|id| self.groups.describe(id)).collect())
+            }
+            Command::DeleteGroups(ids) => {
+                Reply::DeleteGroups(self.delete_groups(&ids, now, &mut step))
+            }
+            Command::OffsetDelete(request) => {
+                Reply::OffsetDelete(self.offset_delete(request, now, &mut step))
             }
             Command::Join(request) => {
                 let effects = self.with_group_clock(now, |groups, clock| {

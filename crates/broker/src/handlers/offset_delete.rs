@@ -1,0 +1,57 @@
+//! OffsetDelete (47), v0: a group's positions in topics that none of its members reads (KIP-496).
+
+use kafka_protocol::messages::offset_delete_response::{
+    OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
+};
+use kafka_protocol::messages::{OffsetDeleteRequest, OffsetDeleteResponse};
+use tidemark_owner::{Command, OffsetDelete, Reply};
+use tidemark_types::ErrorCode;
+
+use super::{Cx, Pending, wrong_reply};
+
+pub(crate) async fn handle(cx: Cx, request: OffsetDeleteRequest) -> Pending {
+    let command = Command::OffsetDelete(OffsetDelete {
+        group_id: request.group_id.to_string(),
+        partitions: (request.topics.iter())
+            .flat_map(|topic| {
+                let name = topic.name.to_string();
+                let partitions = topic.partitions.iter();
+                partitions.map(move |p| (name.clone(), p.partition_index))
+            })
+            .collect(),
+    });
+    cx.call(command, move |cx, reply| {
+        let deleted = match reply {
+            Some(Reply::OffsetDelete(deleted)) => deleted,
+            Some(other) => wrong_reply(other),
+            None => Err(ErrorCode::CoordinatorNotAvailable),
+        };
+        let mut codes = match deleted {
+            Ok(codes) => codes.into_iter(),
+            Err(error) => {
+                return cx.answer(&OffsetDeleteResponse::default().with_error_code(error.code()));
+            }
+        };
+        let topics = request
+            .topics
+            .into_iter()
+            .map(|topic| {
+                let partitions = topic
+                    .partitions
+                    .iter()
+                    .map(|partition| {
+                        let code = codes.next().expect("one code per partition");
+                        OffsetDeleteResponsePartition::default()
+                            .with_partition_index(partition.partition_index)
+                            .with_error_code(code.code())
+                    })
+                    .collect();
+                OffsetDeleteResponseTopic::default()
+                    .with_name(topic.name)
+                    .with_partitions(partitions)
+            })
+            .collect();
+        cx.answer(&OffsetDeleteResponse::default().with_topics(topics))
+    })
+    .await
+}
