@@ -54,8 +54,15 @@ impl Front {
         }
     }
 
+    /// A failure that came first stands.
     pub fn set_ready(&self, shared: Arc<Shared>) {
-        self.phase.send_replace(Phase::Ready(shared));
+        self.phase.send_if_modified(|phase| {
+            let starting = matches!(phase, Phase::Starting);
+            if starting {
+                *phase = Phase::Ready(shared);
+            }
+            starting
+        });
     }
 
     /// The first reason is kept: what follows is its consequence.

@@ -104,7 +104,11 @@ impl Broker {
             listeners,
             tasks,
         };
-        broker.first_records_are_durable().await?;
+        if let Err(e) = broker.first_records_are_durable().await {
+            broker.front.set_failed(&e.to_string());
+            broker.shutdown().await;
+            return Err(e);
+        }
         broker.front.set_ready(broker.running.shared.clone());
         Ok(broker)
     }
