@@ -123,6 +123,12 @@ async fn a18_a_plain_batch_inside_its_producers_transaction_is_refused() {
         target.assert_ends(&mut client, &topic, 0, (0, 1)).await;
     }
 
+    // Nor one of the transaction that comes in nobody's name.
+    let next = producer.clone().batch(&topic, 0, &["x"]).build();
+    let unnamed = client.produce(&topic, 0, next).await;
+    assert_eq!(unnamed, Err(ErrorCode::TransactionalIdAuthorizationFailed));
+    target.assert_ends(&mut client, &topic, 0, (0, 1)).await;
+
     // None of it took a sequence or ended the transaction.
     assert_eq!(producer.send(&mut client, &topic, 0, &["s"]).await, Ok(1));
     assert_eq!(producer.end(&mut client, true).await, Ok(()));

@@ -2,7 +2,7 @@
 
 use kafka_protocol::messages::EndTxnResponse;
 use tidemark_record_batch::ControlType;
-use tidemark_testkit::{Batch, Isolation, requests};
+use tidemark_testkit::{Batch, Isolation, produced, requests};
 use tidemark_types::ErrorCode;
 use tidemark_wire::ApiKey;
 
@@ -93,6 +93,35 @@ async fn a13_an_empty_transaction_commits() {
     target.assert_ends(&mut client, &topic, 0, (3, 3)).await;
     let fetched = client.fetch(&topic, 0, 0, Isolation::ReadCommitted).await;
     assert_eq!(fetched.aborted, Some(vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a17_a_batch_that_arrives_after_the_end_opens_nothing() {
+    let target = Target::start().await;
+    let mut client = target.client().await;
+    let topic = target.topic(&mut client, "t", 1).await;
+    let mut producer = target.session(&mut client, &target.name("tx")).await;
+    let mut end = 0;
+    for committed in [false, true] {
+        target.begin(&mut client, &producer, &[(&topic, 0)]).await;
+        assert_eq!(producer.send(&mut client, &topic, 0, &["r"]).await, Ok(end));
+        assert_eq!(producer.end(&mut client, committed).await, Ok(()));
+        end += 2;
+        target.assert_ends(&mut client, &topic, 0, (end, end)).await;
+        // The next of the same session, which no enrolment announced. v11 brought a code for it; from
+        // v12 on such a batch begins a transaction.
+        let late = producer.clone().batch(&topic, 0, &["late"]).build();
+        for version in 3..=11 {
+            let request = requests::produce(Some(&producer.id), [(&topic, 0, late.clone())]);
+            let answer = produced(&client.send(version, &request).await);
+            let want = match version {
+                11 => ErrorCode::TransactionAbortable,
+                _ => ErrorCode::InvalidTxnState,
+            };
+            assert_eq!(answer, [Err(want)], "v{version}");
+            target.assert_ends(&mut client, &topic, 0, (end, end)).await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,8 +10,8 @@ use kafka_protocol::messages::offset_for_leader_epoch_request::{
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
 use kafka_protocol::messages::{
-    BrokerId, DeleteRecordsRequest, FetchRequest, FetchResponse, OffsetForLeaderEpochRequest,
-    ProduceRequest, ProduceResponse,
+    BrokerId, DeleteRecordsRequest, FetchRequest, FetchResponse, ListOffsetsRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest, ProduceResponse,
 };
 use tidemark_testkit::requests::{self, topic_name};
 use tidemark_testkit::{Batch, Isolation, WALL_START_MS, fetched};
@@ -318,6 +318,10 @@ pub async fn list_offsets(world: &mut World, version: i16) {
             "{code:?}"
         );
     }
+
+    let nothing = ListOffsetsRequest::default().with_replica_id(BrokerId(-1));
+    let response = world.client.send(version, &nothing).await;
+    assert!(response.topics.is_empty());
 }
 
 pub async fn offset_for_leader_epoch(world: &mut World, version: i16) {
