@@ -152,6 +152,7 @@ def on_loop(function):
 serve(
     {
         "hello": lambda: ["aiokafka", __version__],
+        "reconnects": lambda: None,
         "codecs": lambda: ["none", "gzip", "snappy", "lz4", "zstd"],
         "producer": on_loop(producer),
         "send": on_loop(send),

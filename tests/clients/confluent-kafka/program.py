@@ -144,6 +144,7 @@ def describe_config(topic, key):
 serve(
     {
         "hello": lambda: ["confluent-kafka", confluent_kafka.__version__, "librdkafka", confluent_kafka.libversion()[0]],
+        "reconnects": lambda: None,
         "codecs": lambda: ["none", "gzip", "snappy", "lz4", "zstd"],
         "producer": producer,
         "send": lambda name, topic, partition, value: deliver(name, topic, partition, [value]),

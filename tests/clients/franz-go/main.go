@@ -77,6 +77,8 @@ func perform(w []string) ([]string, error) {
 			}
 		}
 		return []string{"franz-go", "?"}, nil
+	case "reconnects":
+		return nil, nil
 	case "codecs":
 		return []string{"none", "gzip", "snappy", "lz4", "zstd"}, nil
 	case "producer":

@@ -79,6 +79,8 @@ public class Program {
         switch (word[0]) {
             case "hello":
                 return List.of("kafka-clients", version);
+            case "reconnects":
+                return List.of();
             case "codecs":
                 return List.of("none", "gzip", "snappy", "lz4", "zstd");
             case "producer":

@@ -126,6 +126,7 @@ def describe_config(topic, key):
 serve(
     {
         "hello": lambda: ["kafka-python", __version__],
+        "reconnects": lambda: None,
         "codecs": lambda: ["none", "gzip", "snappy", "lz4", "zstd"],
         "producer": producer,
         "send": send,

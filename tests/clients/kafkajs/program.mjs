@@ -134,6 +134,7 @@ async function withAdmin (use) {
 
 await serve({
   hello: () => ['kafkajs', version],
+  reconnects: () => {},
   codecs: () => Object.keys(codecs),
   producer,
   send: async (name, topic, partition, value) => { await send(name, topic, partition, [value]) },

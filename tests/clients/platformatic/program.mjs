@@ -120,6 +120,7 @@ async function withAdmin (use) {
 
 await serve({
   hello: () => ['@platformatic/kafka', version],
+  reconnects: () => {},
   codecs: () => ['none', 'gzip', 'snappy', 'lz4'],  // and zstd from Node 22.15 on
   producer,
   send: async (name, topic, partition, value) => { await within(60000, send(name, topic, partition, [value]), 'send') },

@@ -91,6 +91,8 @@ func perform(w []string) ([]string, error) {
 			}
 		}
 		return []string{"sarama", "?"}, nil
+	case "reconnects":
+		return nil, nil
 	case "codecs":
 		return []string{"none", "gzip", "snappy", "lz4", "zstd"}, nil
 	case "producer":
