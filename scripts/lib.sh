@@ -127,12 +127,16 @@ profile_dir() { if [ "$(cargo_profile)" = dev ]; then target_dir debug; else tar
 # librdkafka's build asks for a C++ compiler and does not need one.
 if ! have c++ && ! have g++ && ! have clang++; then export CXX="$ROOT/scripts/cxx-unneeded"; fi
 
+# TIDEMARK_TEST_BUILT=1 says that everything is built already.
 build_examples() {
+  [ -z "${TIDEMARK_TEST_BUILT:-}" ] || return 0
+  note "building (minutes the first time: librdkafka is compiled from source)"
   (cd "$ROOT" && cargo build --quiet --locked --profile "$(cargo_profile)" -p tidemark-examples) ||
     die "the programs in examples/ did not build"
 }
 
 build_broker() {
+  [ -z "${TIDEMARK_TEST_BUILT:-}" ] || return 0
   (cd "$ROOT" && cargo build --quiet --locked --profile "$(cargo_profile)" --bin tidemark) ||
     die "the broker did not build"
 }
