@@ -2,8 +2,7 @@
 //!
 //! What a broker draws (producer ids, member ids, topic ids, session ids, its cluster's id) is
 //! bound at first sight: from then on the two values stand for each other. Times near now are one
-//! value. Free are: what errors are told as text (not whether there is one), throttle times, the
-//! order of lists whose elements have names, and where a last batch is cut.
+//! value. Free are: error messages, throttle times, and the order of lists whose elements have names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -94,7 +93,7 @@ impl Comparison {
 
 fn difference(path: String, tidemark: Option<Value>, kafka: Option<Value>) -> Different {
     let last = path.rsplit('.').next().unwrap_or(&path);
-    let field = last.split('[').next().unwrap_or(last).to_owned();
+    let field = last.split(['[', '#']).next().unwrap_or(last).to_owned();
     Different {
         path,
         field,
@@ -118,10 +117,9 @@ fn walk(
 ) {
     match tree {
         Tree::Null => put(values, path, "null"),
-        Tree::Leaf(_) if field == "error_message" => put(values, path, "a text"),
         Tree::Leaf(text) => {
             let value = value(field, text, names);
-            values.insert(path, value);
+            insert(values, path, value);
         }
         Tree::Bytes(bytes) => put(
             values,
@@ -133,28 +131,14 @@ fn walk(
                 put(values, path, "[]");
                 return;
             }
-            let mut seen: HashMap<String, u32> = HashMap::new();
             for (index, element) in elements.iter().enumerate() {
                 let key = key_of(element, names).unwrap_or_else(|| index.to_string());
-                let count = seen.entry(key.clone()).or_default();
-                *count += 1;
-                let again = if *count > 1 {
-                    format!("#{count}")
-                } else {
-                    String::new()
-                };
-                walk(
-                    element,
-                    field,
-                    format!("{path}[{key}{again}]"),
-                    names,
-                    values,
-                );
+                walk(element, field, format!("{path}[{key}]"), names, values);
             }
         }
         Tree::Struct(fields) => {
             for (name, child) in fields {
-                if name == "throttle_time_ms" {
+                if name == "throttle_time_ms" || name.ends_with("error_message") {
                     continue;
                 }
                 let path = if path == "answer" {
@@ -173,30 +157,49 @@ fn put(values: &mut BTreeMap<String, Value>, path: String, text: &str) {
         text: text.to_owned(),
         drawn: None,
     };
-    values.insert(path, value);
+    insert(values, path, value);
 }
+
+/// A topic may stand in a list twice, each time with other partitions: its entries are one. What
+/// really stands twice gets a number.
+fn insert(values: &mut BTreeMap<String, Value>, path: String, value: Value) {
+    let names_its_element = ["].name", "].topic", "].topic_id"];
+    let names_its_element = names_its_element.iter().any(|name| path.ends_with(name));
+    if names_its_element && values.get(&path) == Some(&value) {
+        return;
+    }
+    let mut free = path.clone();
+    let mut count = 1;
+    while values.contains_key(&free) {
+        count += 1;
+        free = format!("{path}#{count}");
+    }
+    values.insert(free, value);
+}
+
+const KEYS: [&str; 14] = [
+    "name",
+    "topic",
+    "group_id",
+    "key",
+    "resource_name",
+    "transactional_id",
+    "api_key",
+    "partition_index",
+    "partition_id",
+    "partition",
+    "index",
+    "batch_index",
+    "first_offset",
+    "base_offset",
+];
 
 /// What tells an element from its neighbours.
 fn key_of(element: &Tree, names: &Names) -> Option<String> {
-    const KEYS: [&str; 14] = [
-        "name",
-        "topic",
-        "group_id",
-        "key",
-        "resource_name",
-        "transactional_id",
-        "first_offset",
-        "base_offset",
-        "api_key",
-        "partition_index",
-        "partition_id",
-        "partition",
-        "index",
-        "batch_index",
-    ];
     for key in KEYS {
         match element.field(key).and_then(Tree::text) {
-            None | Some("") => {}
+            None => {}
+            Some("") if key == "topic" || key == "name" => {}
             Some(text) => return Some(text.to_owned()),
         }
     }
@@ -208,7 +211,14 @@ fn key_of(element: &Tree, names: &Names) -> Option<String> {
         .or(element.field("member_metadata"))
     {
         // Members are told apart by what they brought.
-        Some(Tree::Bytes(bytes)) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Some(Tree::Bytes(bytes)) => {
+            let assigned = match element.field("member_assignment") {
+                Some(Tree::Bytes(bytes)) => bytes.as_slice(),
+                _ => &[],
+            };
+            let text = String::from_utf8_lossy(bytes);
+            Some(format!("{text} {}", String::from_utf8_lossy(assigned)))
+        }
         _ => None,
     }
 }

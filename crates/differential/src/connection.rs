@@ -47,6 +47,11 @@ impl Connection {
         self.closed
     }
 
+    /// Treats the connection as closed.
+    pub fn give_up(&mut self) {
+        self.closed = true;
+    }
+
     /// Sends a request and gives its correlation id. `cut` bytes are missing at its end, `tail`
     /// zeros follow it; the size in front is that of what is sent.
     pub fn send(&mut self, body: &Body, client_id: Option<&str>, cut: usize, tail: usize) -> i32 {

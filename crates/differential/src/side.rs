@@ -19,7 +19,7 @@ use crate::steps::{Step, StepKind};
 use crate::tree::Tree;
 
 /// How long a request may take that is not meant to be answered late.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client would go on repeating a request that is answered with a transient code.
 const RETRIES_FOR: Duration = Duration::from_secs(15);
 /// Time for a broker to take a request of one connection before the next one's is sent.
@@ -185,7 +185,11 @@ impl Side {
         Ok(match connection.receive(Some(id), PATIENCE) {
             Received::Frame(frame) => answered(body, frame),
             Received::Closed => Outcome::Said("the connection is closed".to_owned()),
-            Received::Nothing => Outcome::Said(format!("no answer within {PATIENCE:?}")),
+            Received::Nothing => {
+                // Nothing that follows on it would be answered either.
+                connection.give_up();
+                Outcome::Said(format!("no answer within {PATIENCE:?}"))
+            }
         })
     }
 
