@@ -97,6 +97,11 @@ impl Attributes {
     }
 
     #[must_use]
+    pub fn with_create_time(self) -> Attributes {
+        Attributes(self.0 & !Self::LOG_APPEND_TIME)
+    }
+
+    #[must_use]
     pub fn with_transactional(self) -> Attributes {
         Attributes(self.0 | Self::TRANSACTIONAL)
     }

@@ -22,7 +22,7 @@ impl Default for DecompressLimits {
     fn default() -> DecompressLimits {
         DecompressLimits {
             ratio: 64,
-            floor_bytes: 1 << 20,
+            floor_bytes: 16 << 20,
             max_bytes: 128 << 20,
         }
     }

@@ -182,6 +182,18 @@ pub fn patch_log_append_time(batch: &mut [u8], wall_ms: i64) {
     patch_max_timestamp(batch, wall_ms);
 }
 
+/// Makes the times of a batch those of its records (`message.timestamp.type=CreateTime`), with their
+/// maximum, and writes the CRC.
+///
+/// Panics when `batch` is shorter than a header.
+pub fn patch_create_time(batch: &mut [u8], max_timestamp: i64) {
+    assert!(batch.len() >= HEADER_BYTES, "not a batch");
+    let attributes = Attributes(i16::from_be_bytes(field(batch, at::ATTRIBUTES)));
+    batch[at::ATTRIBUTES..at::LAST_OFFSET_DELTA]
+        .copy_from_slice(&attributes.with_create_time().0.to_be_bytes());
+    patch_max_timestamp(batch, max_timestamp);
+}
+
 /// Writes a max timestamp and the CRC.
 ///
 /// Panics when `batch` is shorter than a header.

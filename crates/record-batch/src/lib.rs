@@ -26,7 +26,7 @@ pub use control::{ControlType, control_batch, parse_control};
 pub use error::BatchError;
 pub use header::{
     BatchHeader, Batches, HEADER_BYTES, LENGTH_PREFIX_BYTES, batches, crc_is_valid,
-    patch_log_append_time, patch_max_timestamp, patch_position,
+    patch_create_time, patch_log_append_time, patch_max_timestamp, patch_position,
 };
 pub use records::{Record, Records, records};
 pub use timestamps::{TICK_TIMESTAMP, max_timestamp_offset, offset_for_timestamp};

@@ -61,14 +61,26 @@ pub struct Refusal {
     pub message: Option<String>,
     /// Batch index and message of single records, for `record_errors` (KIP-467).
     pub record_errors: Vec<(i32, String)>,
+    /// The batch is whole and its CRC is right, and its content was refused: then Kafka tells the
+    /// partition's `log_start_offset` with the error.
+    pub of_content: bool,
 }
 
 impl Refusal {
-    fn new(code: ErrorCode, message: impl Into<String>) -> Refusal {
+    /// Of what can be told without looking into the batch.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Refusal {
         Refusal {
             code,
             message: Some(message.into()),
             record_errors: Vec::new(),
+            of_content: false,
+        }
+    }
+
+    fn of_content(code: ErrorCode, message: impl Into<String>) -> Refusal {
+        Refusal {
+            of_content: true,
+            ..Refusal::new(code, message)
         }
     }
 }
@@ -88,14 +100,16 @@ pub struct ValidBatch {
 
 impl ValidBatch {
     /// Makes `batch`, the bytes that were validated, ready for the log as far as its times go:
-    /// stamps LogAppendTime, or corrects a wrong max timestamp. Leaves a correct batch untouched.
+    /// stamps LogAppendTime, or corrects a wrong max timestamp or timestamp type. Leaves a correct batch untouched.
     pub fn finish(&self, batch: &mut [u8], timestamp_type: TimestampType, wall_ms: i64) {
         match timestamp_type {
             TimestampType::LogAppendTime => crate::patch_log_append_time(batch, wall_ms),
-            TimestampType::CreateTime if self.max_timestamp != self.header.max_timestamp => {
-                crate::patch_max_timestamp(batch, self.max_timestamp);
+            TimestampType::CreateTime => {
+                let claims = self.header.attributes.timestamp_type();
+                if claims != timestamp_type || self.max_timestamp != self.header.max_timestamp {
+                    crate::patch_create_time(batch, self.max_timestamp);
+                }
             }
-            TimestampType::CreateTime => {}
         }
     }
 }
@@ -115,7 +129,7 @@ pub fn validate_produce(records: &[u8], rules: &ProduceRules) -> Result<ValidBat
     } else {
         check_timestamp(header.base_timestamp, rules)
             .and_then(|()| check_timestamp(header.max_timestamp, rules))
-            .map_err(|message| Refusal::new(ErrorCode::InvalidTimestamp, message))?;
+            .map_err(|message| Refusal::of_content(ErrorCode::InvalidTimestamp, message))?;
     }
     Ok(ValidBatch {
         header,
@@ -145,7 +159,14 @@ fn one_whole_batch(records: &[u8]) -> Result<BatchHeader, Refusal> {
             BatchError::Truncated.to_string(),
         ));
     }
-    if header.size_bytes() < records.len() {
+    if let Some(rest) = records.get(header.size_bytes()..)
+        && !rest.is_empty()
+    {
+        // Kafka looks whether it is a second batch first.
+        match BatchHeader::parse(rest) {
+            Ok(_) | Err(BatchError::Truncated | BatchError::Magic(0 | 1)) => {}
+            Err(error) => return Err(Refusal::new(ErrorCode::CorruptMessage, error.to_string())),
+        }
         return Err(Refusal::new(
             ErrorCode::InvalidRecord,
             "Produce requests must have exactly one record batch per partition, more bytes follow",
@@ -155,7 +176,7 @@ fn one_whole_batch(records: &[u8]) -> Result<BatchHeader, Refusal> {
 }
 
 fn check_header(batch: &[u8], header: &BatchHeader, rules: &ProduceRules) -> Result<(), Refusal> {
-    let invalid = |message: String| Err(Refusal::new(ErrorCode::InvalidRecord, message));
+    let invalid = |message: String| Err(Refusal::of_content(ErrorCode::InvalidRecord, message));
     let attributes = header.attributes;
 
     if attributes.codec() == Some(Codec::Zstd) && rules.produce_version < 7 {
@@ -181,9 +202,15 @@ fn check_header(batch: &[u8], header: &BatchHeader, rules: &ProduceRules) -> Res
         ));
     }
     if attributes.codec().is_none() {
-        return Err(Refusal::new(
+        return Err(Refusal::of_content(
             ErrorCode::UnsupportedCompressionType,
             BatchError::Codec(attributes.codec_id()).to_string(),
+        ));
+    }
+    if header.base_offset != 0 {
+        return invalid(format!(
+            "the batch's base offset is {}, a producer's is 0",
+            header.base_offset
         ));
     }
     if header.record_count <= 0 {
@@ -207,17 +234,25 @@ fn check_header(batch: &[u8], header: &BatchHeader, rules: &ProduceRules) -> Res
     if attributes.is_transactional() && !header.producer_id.is_some() {
         return invalid("a transactional batch needs a producer id".into());
     }
-    if attributes.timestamp_type() == TimestampType::LogAppendTime {
-        return Err(Refusal::new(
-            ErrorCode::InvalidTimestamp,
-            "producers cannot set the timestamp type to LogAppendTime",
-        ));
+    // Under CreateTime Kafka takes such a batch and clears the bit.
+    if attributes.timestamp_type() == TimestampType::LogAppendTime
+        && rules.timestamp_type == TimestampType::LogAppendTime
+    {
+        let message = "producers cannot set the timestamp type to LogAppendTime";
+        let records = usize::try_from(header.record_count).unwrap_or(0);
+        return Err(Refusal {
+            record_errors: (0..header.record_count)
+                .take(records.min(MAX_RECORD_ERRORS))
+                .map(|index| (index, message.to_owned()))
+                .collect(),
+            ..Refusal::of_content(ErrorCode::InvalidTimestamp, message)
+        });
     }
     // Whatever the topic allows, and whatever is then taken from the records: no header in the log
     // carries a tick where a time is expected.
     for timestamp in [header.base_timestamp, header.max_timestamp] {
         if timestamp >= TICK_TIMESTAMP {
-            return Err(Refusal::new(
+            return Err(Refusal::of_content(
                 ErrorCode::InvalidTimestamp,
                 beyond_time(timestamp),
             ));
@@ -249,9 +284,15 @@ fn check_records(header: &BatchHeader, body: &[u8], rules: &ProduceRules) -> Res
             // The CRC was right: a retry would send the same bytes again.
             _ => ErrorCode::InvalidRecord,
         };
-        Refusal::new(code, error.to_string())
+        Refusal::of_content(code, error.to_string())
     })?;
-    check.verdict()
+    let claims_append_time = header.attributes.timestamp_type() == TimestampType::LogAppendTime;
+    let max_timestamp = check.verdict()?;
+    // Then the header's time is the time of all its records.
+    Ok(match claims_append_time {
+        true => header.max_timestamp,
+        false => max_timestamp,
+    })
 }
 
 struct RecordCheck<'a> {
@@ -324,6 +365,7 @@ impl RecordCheck<'_> {
                 self.error_count, self.header.record_count
             )),
             record_errors: self.record_errors,
+            of_content: true,
         })
     }
 }

@@ -87,9 +87,9 @@ fn each_rule_has_kafkas_code() {
             with_bits(plain(1), 1 << 4),
         ),
         (
-            "LogAppendTime from a client",
-            InvalidTimestamp,
-            with_bits(plain(1), 1 << 3),
+            "a base offset",
+            InvalidRecord,
+            with_field(plain(1), at::BASE_OFFSET, 7i64.to_be_bytes()),
         ),
         (
             "codec 5",
@@ -423,4 +423,58 @@ fn a_refusal_lists_only_so_many_records() {
     let refusal = validate_produce(&builder.build(), &rules).unwrap_err();
     assert_eq!(refusal.record_errors.len(), MAX_RECORD_ERRORS);
     assert!(refusal.message.unwrap().starts_with("1005 of"));
+}
+
+#[test]
+fn a_client_that_claims_append_time_is_taken_at_its_times() {
+    let claims = with_field(
+        with_bits(at_times(&[5, 9]), 1 << 3),
+        at::MAX_TIMESTAMP,
+        700i64.to_be_bytes(),
+    );
+    // The bit makes the header's time that of all records.
+    let valid = validate_produce(&claims, &rules()).expect("Kafka takes it");
+    assert_eq!(valid.max_timestamp, 700);
+    let mut stored = claims.clone();
+    valid.finish(&mut stored, TimestampType::CreateTime, 2_000);
+    let header = BatchHeader::parse(&stored).unwrap();
+    assert!(crc_is_valid(&stored));
+    assert_eq!(
+        header.attributes.timestamp_type(),
+        TimestampType::CreateTime
+    );
+    assert_eq!(header.max_timestamp, 700);
+    // Where the broker stamps, it refuses every record.
+    let stamped = ProduceRules {
+        timestamp_type: TimestampType::LogAppendTime,
+        ..rules()
+    };
+    let refusal = validate_produce(&claims, &stamped).unwrap_err();
+    assert_eq!(refusal.code, InvalidTimestamp);
+    let refused: Vec<i32> = refusal.record_errors.iter().map(|(i, _)| *i).collect();
+    assert_eq!(refused, [0, 1]);
+}
+
+#[test]
+fn bytes_behind_the_batch_are_damage_unless_they_begin_another() {
+    let mut damaged = plain(1);
+    damaged.extend_from_slice(&[0x55; 61]);
+    assert_eq!(code(&damaged, &rules()), CorruptMessage);
+    let two = [plain(1), plain(1)].concat();
+    assert_eq!(code(&two, &rules()), InvalidRecord);
+}
+
+#[test]
+fn what_is_refused_for_its_content_says_so() {
+    let mut bad_crc = plain(1);
+    bad_crc[at::CRC] ^= 1;
+    let cases = [
+        (bad_crc, false),
+        ([plain(1), plain(1)].concat(), false),
+        (with_bits(idempotent(0), 1 << 5), true),
+    ];
+    for (records, of_content) in cases {
+        let refusal = validate_produce(&records, &rules()).unwrap_err();
+        assert_eq!(refusal.of_content, of_content, "{refusal:?}");
+    }
 }
