@@ -265,6 +265,12 @@ impl OwnerThread {
                         }
                     }
                 }
+                Observation::TopicConfigured(topic) => {
+                    let logs = topic
+                        .partition_ids()
+                        .filter_map(|id| self.catalogue.log(id));
+                    logs.for_each(|log| log.set_segment_bytes((self.segment_bytes)(&topic)));
+                }
                 // The logs stay until the deletion is published (readers until then see the
                 // topic); maintenance takes them away. Fetches parked on them are woken.
                 Observation::TopicDeleted(topic) => {

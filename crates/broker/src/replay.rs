@@ -135,6 +135,12 @@ impl Replay {
                         }
                     }
                 }
+                Observation::TopicConfigured(topic) => {
+                    let logs = topic
+                        .partition_ids()
+                        .filter_map(|id| self.catalogue.log(id));
+                    logs.for_each(|log| log.set_segment_bytes((self.segment_bytes)(&topic)));
+                }
                 Observation::TopicDeleted(topic) => {
                     for id in topic.partition_ids() {
                         if let Some(log) = self.catalogue.remove_log(id) {

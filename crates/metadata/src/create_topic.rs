@@ -1,14 +1,13 @@
 //! CreateTopics and auto-creation: Kafka's checks in Kafka's order, with Kafka's codes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tidemark_types::{CLUSTER_METADATA, ErrorCode, NodeId, TopicId};
 
 use crate::Refusal;
+use crate::check_config::check_new_configs;
 use crate::image::MetadataImage;
 use crate::record::MetadataRecord;
-use crate::topic_config::topic_config_key;
-use crate::topic_defaults::TopicDefaults;
 use crate::topic_name::{collision_key, is_internal_topic, validate_topic_name};
 
 /// One topic of a CreateTopics request, as it was asked for.
@@ -81,13 +80,13 @@ impl MetadataImage {
             "topic id {fresh} is in use"
         );
         self.check_new_name(request.name)?;
-        let config = check_configs(request.configs)?;
+        let config = check_new_configs(request.configs)?;
         let partitions = if request.assignments.is_empty() {
             self.check_counts(request, limits)?
         } else {
             self.check_assignments(request)?
         };
-        self.check_limits(partitions, limits)?;
+        self.check_limits(partitions, partitions, limits)?;
         Ok(MetadataRecord::TopicCreated {
             name: request.name.to_owned(),
             id: fresh,
@@ -208,21 +207,7 @@ impl MetadataImage {
                     ),
                 );
             }
-            let NodeId(here) = self.node_id();
-            let why = match brokers.as_slice() {
-                [only] if *only == here => continue,
-                [] => "includes an empty replica list.".to_owned(),
-                many => match many.iter().find(|broker| **broker != here) {
-                    Some(other) => {
-                        format!("includes broker {other}, but no such broker is registered.")
-                    }
-                    None => format!("includes the broker {here} more than once."),
-                },
-            };
-            return refuse(
-                ErrorCode::InvalidReplicaAssignment,
-                format!("The manual partition assignment {why}"),
-            );
+            self.check_replicas(brokers)?;
         }
         let count = seen.len();
         let consecutive = seen.iter().copied().eq((0..).take(count));
@@ -235,7 +220,32 @@ impl MetadataImage {
         }
     }
 
-    fn check_limits(&self, partitions: i32, limits: &TopicLimits) -> Result<(), Refusal> {
+    /// One partition's replicas, chosen by hand: they can only be this broker.
+    pub(crate) fn check_replicas(&self, brokers: &[i32]) -> Result<(), Refusal> {
+        let NodeId(here) = self.node_id();
+        let why = match brokers {
+            [only] if *only == here => return Ok(()),
+            [] => "includes an empty replica list.".to_owned(),
+            many => match many.iter().find(|broker| **broker != here) {
+                Some(other) => {
+                    format!("includes broker {other}, but no such broker is registered.")
+                }
+                None => format!("includes the broker {here} more than once."),
+            },
+        };
+        Err((
+            ErrorCode::InvalidReplicaAssignment,
+            format!("The manual partition assignment {why}"),
+        ))
+    }
+
+    /// The limits of a topic that comes to have `partitions`, `added` of them new.
+    pub(crate) fn check_limits(
+        &self,
+        partitions: i32,
+        added: i32,
+        limits: &TopicLimits,
+    ) -> Result<(), Refusal> {
         if partitions > limits.max_partitions_per_topic {
             let message = format!(
                 "Number of partitions {partitions} is over the broker's limit of {} for one topic.",
@@ -243,9 +253,9 @@ impl MetadataImage {
             );
             return Err((ErrorCode::InvalidPartitions, message));
         }
-        if self.partition_count() + i64::from(partitions) > limits.max_partitions {
+        if self.partition_count() + i64::from(added) > limits.max_partitions {
             let message = format!(
-                "{partitions} more partition(s) are over the broker's limit of {} in all; there \
+                "{added} more partition(s) are over the broker's limit of {} in all; there \
                  are {}.",
                 limits.max_partitions,
                 self.partition_count()
@@ -256,67 +266,10 @@ impl MetadataImage {
     }
 }
 
-/// Checks a new topic's configs and brings them to the form they are stored in.
-fn check_configs(
-    configs: &[(String, Option<String>)],
-) -> Result<BTreeMap<String, String>, Refusal> {
-    let refuse = |message: String| Err((ErrorCode::InvalidConfig, message));
-    let nulls: Vec<&str> = configs
-        .iter()
-        .filter(|(_, value)| value.is_none())
-        .map(|(name, _)| name.as_str())
-        .collect();
-    if !nulls.is_empty() {
-        return refuse(format!(
-            "Null value not supported for topic configs: {}",
-            nulls.join(",")
-        ));
-    }
-    let mut checked = BTreeMap::new();
-    for (name, value) in configs {
-        let Some(key) = topic_config_key(name) else {
-            return refuse(format!("Unknown topic config name: {name}"));
-        };
-        let value = value.as_deref().unwrap_or_default();
-        match key.kind.check(key.check, value) {
-            Ok(value) => checked.insert(name.clone(), value),
-            Err(why) => {
-                return refuse(format!(
-                    "Invalid value {value} for configuration {name}: {why}"
-                ));
-            }
-        };
-    }
-    check_together(&checked).map(|()| checked)
-}
-
-/// What must hold between a topic's configs (Kafka's LogConfig.validateValues).
-fn check_together(config: &BTreeMap<String, String>) -> Result<(), Refusal> {
-    let resolved =
-        crate::topic_config::TopicOverrides::parse(config).over(TopicDefaults::default().config());
-    if resolved.min_compaction_lag_ms > resolved.max_compaction_lag_ms {
-        return Err((
-            ErrorCode::InvalidConfig,
-            format!(
-                "conflict topic config setting min.compaction.lag.ms ({}) > max.compaction.lag.ms \
-                 ({})",
-                resolved.min_compaction_lag_ms, resolved.max_compaction_lag_ms
-            ),
-        ));
-    }
-    if resolved.remote_storage_enable {
-        return Err((
-            ErrorCode::InvalidConfig,
-            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured \
-             with remote log storage."
-                .to_owned(),
-        ));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const FRESH: TopicId = TopicId([7; 16]);

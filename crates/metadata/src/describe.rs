@@ -1,6 +1,7 @@
 //! What DescribeConfigs answers for a topic (KIP-133, synonyms by KIP-226, types by KIP-569).
 
-use crate::image::TopicImage;
+use std::collections::BTreeMap;
+
 use crate::topic_config::TOPIC_CONFIGS;
 use crate::topic_defaults::TopicDefaults;
 use crate::value::Kind;
@@ -46,13 +47,16 @@ pub struct ConfigEntry {
     pub synonyms: Vec<ConfigSynonym>,
 }
 
-/// All configs of a topic, by name.
-pub fn describe_topic_configs(topic: &TopicImage, defaults: &TopicDefaults) -> Vec<ConfigEntry> {
+/// All configs of a topic with these overrides, by name.
+pub fn describe_topic_configs(
+    overrides: &BTreeMap<String, String>,
+    defaults: &TopicDefaults,
+) -> Vec<ConfigEntry> {
     let mut entries: Vec<ConfigEntry> = TOPIC_CONFIGS
         .iter()
         .map(|key| {
             let mut synonyms = Vec::with_capacity(3);
-            if let Some(value) = topic.config.get(key.name) {
+            if let Some(value) = overrides.get(key.name) {
                 synonyms.push(ConfigSynonym {
                     name: key.name,
                     value: Some(value.clone()),
@@ -90,8 +94,6 @@ pub fn describe_topic_configs(topic: &TopicImage, defaults: &TopicDefaults) -> V
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use tidemark_types::TopicId;
 
     use super::*;
@@ -112,7 +114,7 @@ mod tests {
             _ => None,
         })
         .unwrap();
-        let entries = describe_topic_configs(image.topic("t").unwrap(), &defaults);
+        let entries = describe_topic_configs(&image.topic("t").unwrap().config, &defaults);
         assert_eq!(entries.len(), TOPIC_CONFIGS.len());
         let entry = |name| entries.iter().find(|e| e.name == name).unwrap();
 

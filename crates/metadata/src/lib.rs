@@ -5,7 +5,10 @@
 //! [`MetadataRecord`] or a Kafka error; [`MetadataImage::apply`] is the only thing that changes an
 //! image, while the broker runs and when the journal is replayed.
 
+mod alter_config;
+mod check_config;
 mod codec;
+mod create_partitions;
 mod create_topic;
 mod delete_topic;
 mod describe;
@@ -18,6 +21,7 @@ mod topic_defaults;
 mod topic_name;
 mod value;
 
+pub use alter_config::ConfigChange;
 pub use create_topic::{CreateTopicRequest, DEFAULT_MAX_PARTITIONS_PER_TOPIC, TopicLimits};
 pub use describe::{ConfigEntry, ConfigSource, ConfigSynonym, describe_topic_configs};
 pub use image::{JournalEpochEntry, MetadataImage, TopicImage};

@@ -56,6 +56,8 @@ pub enum Observation {
     /// The offsets of a touched partition once the whole record is applied.
     Watermarks(Watermarks),
     TopicCreated(Arc<TopicImage>),
+    /// The topic's configuration changed.
+    TopicConfigured(Arc<TopicImage>),
     TopicDeleted(Arc<TopicImage>),
     /// The metadata image changed in any way.
     MetadataChanged,
@@ -203,6 +205,11 @@ impl Owner {
                         .or_insert_with(|| Partition::new(id, epoch));
                 }
                 observations.push(Observation::TopicCreated(topic));
+            }
+            MetadataRecord::TopicConfigSet { id, .. } => {
+                if let Some(topic) = self.metadata.topic_by_id(*id) {
+                    observations.push(Observation::TopicConfigured(topic.clone()));
+                }
             }
             MetadataRecord::TopicDeleted { id } => self.remove_partitions(*id),
             MetadataRecord::JournalEpoch { epoch, .. } => {

@@ -6,12 +6,14 @@ use tidemark_group_coordinator::{
     DescribedGroup, FetchedOffset, HeartbeatRequest, JoinReply, JoinRequest, LeaveReply,
     LeaveRequest, ListedGroup, OffsetCommitRequest, SyncReply, SyncRequest,
 };
+use tidemark_metadata::Refusal;
 use tidemark_types::{ErrorCode, MonoTime, ProducerEpoch, ProducerId, Tick};
 
 use crate::apply::Observation;
 use crate::commands::{
-    AddOffsets, AddPartitions, CreateTopics, CreatedTopic, DeleteTopics, DeletedTopic, EndTxn,
-    InitProducerId, NoteRefused, OffsetDelete, OffsetFetch, Produce, Produced, TxnOffsetCommit,
+    AddOffsets, AddPartitions, AlterConfigs, CreatePartitions, CreateTopics, CreatedTopic,
+    DeleteTopics, DeletedTopic, EndTxn, InitProducerId, NoteRefused, OffsetDelete, OffsetFetch,
+    Produce, Produced, TxnOffsetCommit,
 };
 use crate::record::Record;
 
@@ -52,6 +54,8 @@ pub enum Command {
     TxnOffsetCommit(TxnOffsetCommit),
     EndTxn(EndTxn),
     CreateTopics(CreateTopics),
+    CreatePartitions(CreatePartitions),
+    AlterConfigs(AlterConfigs),
     DeleteTopics(DeleteTopics),
     Join(JoinRequest),
     Sync(SyncRequest),
@@ -81,6 +85,10 @@ pub enum Reply {
     /// The producer id and epoch to go on with (version 5 carries them).
     EndTxn(Result<(ProducerId, ProducerEpoch), ErrorCode>),
     CreateTopics(Vec<CreatedTopic>),
+    /// One result per topic of the request, in its order.
+    CreatePartitions(Vec<Result<(), Refusal>>),
+    /// One result per topic of the request, in its order.
+    AlterConfigs(Vec<Result<(), Refusal>>),
     DeleteTopics(Vec<DeletedTopic>),
     Join(JoinReply),
     Sync(SyncReply),

@@ -1,10 +1,15 @@
-//! CreateTopics (19), v2-v4: creates topics, or only says whether it could.
+//! CreateTopics (19), v2-v7: creates topics, or only says whether it could.
 //!
-//! v4 takes -1 for the broker's default partition count and replication factor (KIP-464). v5 and
-//! later also answer what was created.
+//! v4 takes -1 for the broker's default partition count and replication factor (KIP-464). v5
+//! flexible; it also answers what was created (KIP-525); v7 topic ids.
 
-use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
+use std::collections::BTreeMap;
+
+use kafka_protocol::messages::create_topics_response::{
+    CreatableTopicConfigs, CreatableTopicResult,
+};
 use kafka_protocol::messages::{CreateTopicsRequest, CreateTopicsResponse, TopicName};
+use tidemark_metadata::describe_topic_configs;
 use tidemark_owner::{Command, CreateTopic, CreateTopics, Reply};
 use tidemark_types::ErrorCode;
 
@@ -50,13 +55,14 @@ pub(crate) async fn handle(cx: Cx, request: CreateTopicsRequest) -> Pending {
                         .with_error_code(topic.error.code())
                         .with_error_message(topic.message.as_deref().map(text));
                     let answer = match version {
+                        5.. if topic.error.is_err() => answer
+                            .with_num_partitions(-1)
+                            .with_replication_factor(-1)
+                            .with_configs(Some(Vec::new())),
                         5.. => answer
                             .with_num_partitions(topic.partitions)
-                            .with_replication_factor(match topic.error.is_err() {
-                                true => -1,
-                                false => 1,
-                            })
-                            .with_configs(None),
+                            .with_replication_factor(1)
+                            .with_configs(Some(configs(cx, &topic.config))),
                         _ => answer,
                     };
                     match version {
@@ -79,4 +85,19 @@ pub(crate) async fn handle(cx: Cx, request: CreateTopicsRequest) -> Pending {
         cx.answer(&CreateTopicsResponse::default().with_topics(topics))
     })
     .await
+}
+
+/// The new topic's whole configuration, its own values and the broker's.
+fn configs(cx: &Cx, own: &BTreeMap<String, String>) -> Vec<CreatableTopicConfigs> {
+    describe_topic_configs(own, &cx.shared.settings.topic_defaults)
+        .into_iter()
+        .map(|entry| {
+            CreatableTopicConfigs::default()
+                .with_name(text(entry.name))
+                .with_value(entry.value.as_deref().map(text))
+                .with_read_only(entry.read_only)
+                .with_config_source(entry.source.wire_code())
+                .with_is_sensitive(entry.sensitive)
+        })
+        .collect()
 }

@@ -1,6 +1,7 @@
-//! DescribeConfigs (32), v1: every setting of a topic or of this broker, with its source.
+//! DescribeConfigs (32), v1-v4: every setting of a topic or of this broker, with its source.
 //!
-//! v1 synonyms and sources (KIP-226); v3 types and documentation (KIP-569).
+//! v1 synonyms and sources (KIP-226); v3 types and documentation (KIP-569); v4
+//! flexible.
 
 use kafka_protocol::messages::DescribeConfigsRequest;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -62,7 +63,7 @@ fn find(
                     (ErrorCode::UnknownTopicOrPartition, message)
                 })?;
             Ok(describe_topic_configs(
-                topic,
+                &topic.config,
                 &cx.shared.settings.topic_defaults,
             ))
         }
@@ -71,6 +72,10 @@ fn find(
         BROKER if name == cx.shared.settings.node_id.to_string() => {
             Ok(cx.shared.settings.describe_broker_configs())
         }
+        BROKER if name.parse::<i32>().is_err() => Err((
+            ErrorCode::InvalidRequest,
+            format!("Broker id must be an integer, but it is: {name}"),
+        )),
         BROKER => Err((
             ErrorCode::InvalidRequest,
             format!(

@@ -3,17 +3,22 @@
 
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
-mod authorized_operations;
+mod alter_configs;
 pub(crate) mod api_versions;
+mod authorized_operations;
+mod config_resources;
+mod create_partitions;
 mod create_topics;
 mod delete_groups;
 mod delete_topics;
+mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
 mod end_txn;
 mod fetch;
 mod find_coordinator;
 mod heartbeat;
+mod incremental_alter_configs;
 mod init_producer_id;
 mod join_group;
 mod leave_group;
@@ -181,6 +186,10 @@ pub(crate) async fn dispatch(cx: Cx, body: Bytes) -> Result<Pending, WireError> 
         RequestKind::OffsetDelete(r) => offset_delete::handle(cx, r).await,
         RequestKind::CreateTopics(r) => create_topics::handle(cx, r).await,
         RequestKind::DeleteTopics(r) => delete_topics::handle(cx, r).await,
+        RequestKind::CreatePartitions(r) => create_partitions::handle(cx, r).await,
+        RequestKind::AlterConfigs(r) => alter_configs::handle(cx, r).await,
+        RequestKind::IncrementalAlterConfigs(r) => incremental_alter_configs::handle(cx, r).await,
+        RequestKind::DescribeCluster(r) => describe_cluster::handle(cx, r),
         RequestKind::InitProducerId(r) => init_producer_id::handle(cx, r).await,
         RequestKind::AddPartitionsToTxn(r) => add_partitions_to_txn::handle(cx, r).await,
         RequestKind::AddOffsetsToTxn(r) => add_offsets_to_txn::handle(cx, r).await,

@@ -1,5 +1,9 @@
-//! CreateTopics, DeleteTopics, CreatePartitions, DescribeConfigs, IncrementalAlterConfigs.
+//! CreateTopics, DeleteTopics, CreatePartitions, DescribeConfigs, AlterConfigs,
+//! IncrementalAlterConfigs.
 
+use kafka_protocol::messages::alter_configs_request::{
+    AlterConfigsResource as ReplacedResource, AlterableConfig as ReplacedConfig,
+};
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
@@ -12,8 +16,8 @@ use kafka_protocol::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
 use kafka_protocol::messages::{
-    CreatePartitionsRequest, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
-    DescribeConfigsRequest, IncrementalAlterConfigsRequest,
+    AlterConfigsRequest, CreatePartitionsRequest, CreateTopicsRequest, CreateTopicsResponse,
+    DeleteTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest,
 };
 use tidemark_testkit::requests::{text, topic_name};
 use tidemark_types::ErrorCode;
@@ -366,6 +370,44 @@ pub async fn incremental_alter_configs(world: &mut World, version: i16) {
         let described = describe(world, 1, (TOPIC, &topic), None).await;
         let value = config(&described, "max.message.bytes").value.clone();
         (value.as_deref() == Some("1234")).then_some(())
+    })
+    .await;
+}
+
+pub async fn alter_configs(world: &mut World, version: i16) {
+    let configs = [("max.message.bytes", "51200"), ("retention.ms", "1000")];
+    let topic = world.topic_with("t", 1, &configs).await;
+    for (name, value, validate_only, want) in [
+        (topic.as_str(), "1234", true, ErrorCode::None),
+        (topic.as_str(), "1234", false, ErrorCode::None),
+        (topic.as_str(), "many", false, ErrorCode::InvalidConfig),
+        ("nobody", "1234", false, ErrorCode::UnknownTopicOrPartition),
+    ] {
+        let config = ReplacedConfig::default()
+            .with_name(text("max.message.bytes"))
+            .with_value(Some(text(value)));
+        let resource = ReplacedResource::default()
+            .with_resource_type(TOPIC)
+            .with_resource_name(text(name))
+            .with_configs(vec![config]);
+        let request = AlterConfigsRequest::default()
+            .with_validate_only(validate_only)
+            .with_resources(vec![resource]);
+        let response = world.client.send(version, &request).await;
+        let answer = &response.responses[0];
+        assert_eq!(
+            (&*answer.resource_name, answer.resource_type),
+            (name, TOPIC)
+        );
+        assert_eq!(code(answer.error_code), want, "{name}: {value}");
+    }
+    // What it names is set, and what it does not name has its default again.
+    retry("the configs are in force", async || {
+        let described = describe(world, 1, (TOPIC, &topic), None).await;
+        let limit = config(&described, "max.message.bytes").value.clone();
+        let retention = config(&described, "retention.ms").value.clone();
+        let both = (limit.as_deref(), retention.as_deref());
+        (both == (Some("1234"), Some("604800000"))).then_some(())
     })
     .await;
 }

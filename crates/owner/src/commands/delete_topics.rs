@@ -135,8 +135,9 @@ impl Owner {
         while let Some(request) = deletion.remaining.front() {
             let found = self.find(request).and_then(|topic| {
                 if deletion.repeated.contains(&topic.id) {
-                    let message = format!("topic {} is named more than once", topic.name);
-                    return Err((ErrorCode::InvalidRequest, message));
+                    let message =
+                        "The provided topic name maps to an ID that was already supplied.";
+                    return Err((ErrorCode::InvalidRequest, message.to_owned()));
                 }
                 Ok(topic.clone())
             });

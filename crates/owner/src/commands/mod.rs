@@ -1,5 +1,7 @@
 //! One file per command: what is asked, how it is decided, what is answered.
 
+mod alter_configs;
+mod create_partitions;
 mod delete_groups;
 mod delete_topics;
 mod end_txn;
@@ -14,6 +16,8 @@ mod topics;
 mod transactions;
 mod txn_offset_commit;
 
+pub use alter_configs::{AlterConfigs, AlterTopic, Alteration};
+pub use create_partitions::{CreatePartitions, GrowTopic};
 pub use delete_groups::OffsetDelete;
 pub(crate) use delete_topics::Deletion;
 pub use delete_topics::{DeleteTopic, DeleteTopics, DeletedTopic};
@@ -59,6 +63,12 @@ impl Owner {
             Command::EndTxn(request) => Reply::EndTxn(self.end_txn(request, now, &mut step)),
             Command::CreateTopics(request) => {
                 Reply::CreateTopics(self.create_topics(request, now, &mut step))
+            }
+            Command::CreatePartitions(request) => {
+                Reply::CreatePartitions(self.create_partitions(request, now, &mut step))
+            }
+            Command::AlterConfigs(request) => {
+                Reply::AlterConfigs(self.alter_configs(request, now, &mut step))
             }
             Command::DeleteTopics(request) => {
                 self.delete_topics(token, request, now, &mut step);

@@ -1,6 +1,6 @@
 //! CreateTopics and auto-creation, and what a new data directory begins with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidemark_metadata::{CreateTopicRequest, MetadataImage, MetadataRecord, Refusal};
 use tidemark_types::{ErrorCode, NodeId, TopicId};
@@ -41,6 +41,8 @@ pub struct CreatedTopic {
     /// Zero unless it was created.
     pub id: TopicId,
     pub partitions: i32,
+    /// The topic's own configs, as they are stored.
+    pub config: BTreeMap<String, String>,
 }
 
 impl Owner {
@@ -89,14 +91,17 @@ impl Owner {
             *times_named.entry(topic.name.clone()).or_default() += 1;
         }
         let mut draft = self.begin(now);
+        let mut named = BTreeSet::new();
         let created = request
             .topics
             .iter()
+            // A name that comes twice is refused once.
+            .filter(|topic| named.insert(&topic.name))
             .map(|topic| {
                 let decided = if times_named[&topic.name] > 1 {
                     Err((
                         ErrorCode::InvalidRequest,
-                        "Create topics request has duplicate topic names.".to_owned(),
+                        "Duplicate topic name.".to_owned(),
                     ))
                 } else {
                     self.decide_create(topic, request.auto, TopicId((now.uuid)()))
@@ -108,8 +113,9 @@ impl Owner {
                         message: Some(message),
                         id: TopicId::ZERO,
                         partitions: -1,
+                        config: BTreeMap::new(),
                     },
-                    Ok((_, _, record)) if !self.has_room_for(&draft, &record) => CreatedTopic {
+                    Ok((.., record)) if !self.has_room_for(&draft, &record) => CreatedTopic {
                         name: topic.name.clone(),
                         error: ErrorCode::InvalidRequest,
                         message: Some(
@@ -119,8 +125,9 @@ impl Owner {
                         ),
                         id: TopicId::ZERO,
                         partitions: -1,
+                        config: BTreeMap::new(),
                     },
-                    Ok((id, partitions, record)) => {
+                    Ok((id, partitions, config, record)) => {
                         if !request.validate_only {
                             self.append_metadata(&mut draft, &[record]);
                         }
@@ -134,6 +141,7 @@ impl Owner {
                                 id
                             },
                             partitions,
+                            config,
                         }
                     }
                 }
@@ -143,7 +151,7 @@ impl Owner {
         created
     }
 
-    fn has_room_for(&self, draft: &Draft, record: &MetadataRecord) -> bool {
+    pub(crate) fn has_room_for(&self, draft: &Draft, record: &MetadataRecord) -> bool {
         let bytes = record.key().len() + record.value().len() + METADATA_BATCH_BYTES;
         draft.bytes + bytes <= self.max_record_bytes
     }
@@ -153,7 +161,7 @@ impl Owner {
         topic: &CreateTopic,
         auto: bool,
         fresh: TopicId,
-    ) -> Result<(TopicId, i32, MetadataRecord), Refusal> {
+    ) -> Result<(TopicId, i32, BTreeMap<String, String>, MetadataRecord), Refusal> {
         let limits = &self.options.topics;
         let record = if auto {
             self.metadata
@@ -168,8 +176,13 @@ impl Owner {
             };
             self.metadata.decide_create_topic(&request, limits, fresh)?
         };
-        match record {
-            MetadataRecord::TopicCreated { id, partitions, .. } => Ok((id, partitions, record)),
+        match &record {
+            MetadataRecord::TopicCreated {
+                id,
+                partitions,
+                config,
+                ..
+            } => Ok((*id, *partitions, config.clone(), record)),
             other => panic!("creating a topic decided on {other:?}"),
         }
     }

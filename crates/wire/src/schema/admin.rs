@@ -48,6 +48,17 @@ static DESCRIBE_CONFIGS_RESOURCE: Struct = row(&[
     strings("configuration_keys").nullable(),
 ]);
 
+pub(super) static ALTER_CONFIGS: Struct = row(&[
+    array("resources", &REPLACED_CONFIGS_RESOURCE),
+    boolean("validate_only"),
+]);
+static REPLACED_CONFIGS_RESOURCE: Struct = row(&[
+    int8("resource_type"),
+    string("resource_name"),
+    array("configs", &REPLACED_CONFIG),
+]);
+static REPLACED_CONFIG: Struct = row(&[string("name"), string("value").nullable()]);
+
 pub(super) static INCREMENTAL_ALTER_CONFIGS: Struct = row(&[
     array("resources", &ALTER_CONFIGS_RESOURCE),
     boolean("validate_only"),

@@ -90,6 +90,7 @@ pub fn request(key: ApiKey) -> &'static Struct {
         ApiKey::WriteTxnMarkers => &transactions::WRITE_TXN_MARKERS,
         ApiKey::TxnOffsetCommit => &transactions::TXN_OFFSET_COMMIT,
         ApiKey::DescribeConfigs => &admin::DESCRIBE_CONFIGS,
+        ApiKey::AlterConfigs => &admin::ALTER_CONFIGS,
         ApiKey::SaslAuthenticate => &session::SASL_AUTHENTICATE,
         ApiKey::CreatePartitions => &admin::CREATE_PARTITIONS,
         ApiKey::DeleteGroups => &groups::DELETE_GROUPS,

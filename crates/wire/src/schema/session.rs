@@ -12,7 +12,8 @@ pub(super) static SASL_HANDSHAKE: Struct = row(&[string("mechanism")]);
 pub(super) static SASL_AUTHENTICATE: Struct = row(&[bytes("auth_bytes")]);
 
 pub(super) static METADATA: Struct = row(&[
-    array("topics", &METADATA_TOPIC).nullable(),
+    array("topics", &METADATA_TOPIC).until(0),
+    array("topics", &METADATA_TOPIC).since(1).nullable(),
     boolean("allow_auto_topic_creation").since(4),
     boolean("include_cluster_authorized_operations")
         .since(8)

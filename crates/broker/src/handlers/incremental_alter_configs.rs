@@ -1,0 +1,75 @@
+//! IncrementalAlterConfigs (44), v0-v1: changes to single configs of topics (KIP-339).
+//!
+//! v1 flexible. The broker's own settings are read-only.
+
+use kafka_protocol::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig,
+};
+use kafka_protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
+use kafka_protocol::messages::{IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse};
+use tidemark_metadata::{ConfigChange, Refusal};
+use tidemark_owner::Alteration;
+use tidemark_types::ErrorCode;
+
+use super::config_resources::{Named, Resource, alter};
+use super::{Cx, Pending, text};
+
+const SET: i8 = 0;
+const DELETE: i8 = 1;
+const APPEND: i8 = 2;
+const SUBTRACT: i8 = 3;
+
+pub(crate) async fn handle(cx: Cx, request: IncrementalAlterConfigsRequest) -> Pending {
+    let resources = request.resources.iter().map(resource).collect();
+    alter(cx, resources, request.validate_only, move |cx, results| {
+        let responses = request
+            .resources
+            .into_iter()
+            .zip(results)
+            .map(|(resource, result)| {
+                let response = AlterConfigsResourceResponse::default()
+                    .with_resource_type(resource.resource_type)
+                    .with_resource_name(resource.resource_name);
+                match result {
+                    Ok(()) => response.with_error_message(None),
+                    Err((error, message)) => response
+                        .with_error_code(error.code())
+                        .with_error_message(Some(text(&message))),
+                }
+            })
+            .collect();
+        cx.answer(&IncrementalAlterConfigsResponse::default().with_responses(responses))
+    })
+    .await
+}
+
+fn resource(asked: &AlterConfigsResource) -> Resource {
+    let changes: Result<Vec<_>, Refusal> = asked.configs.iter().map(change).collect();
+    Resource {
+        kind: asked.resource_type,
+        name: asked.resource_name.to_string(),
+        configs: (asked.configs.iter())
+            .map(|config| Named {
+                name: config.name.to_string(),
+                lacks_value: config.value.is_none() && config.config_operation != DELETE,
+                is_deletion: config.config_operation == DELETE,
+            })
+            .collect(),
+        alteration: changes.map(Alteration::Changes),
+    }
+}
+
+fn change(config: &AlterableConfig) -> Result<(String, ConfigChange), Refusal> {
+    let value = config.value.as_deref().unwrap_or_default().to_owned();
+    let change = match config.config_operation {
+        SET => ConfigChange::Set(value),
+        DELETE => ConfigChange::Delete,
+        APPEND => ConfigChange::Append(value),
+        SUBTRACT => ConfigChange::Subtract(value),
+        other => {
+            let message = format!("Unknown operation {other} on {}", &*config.name);
+            return Err((ErrorCode::InvalidRequest, message));
+        }
+    };
+    Ok((config.name.to_string(), change))
+}

@@ -1,0 +1,52 @@
+//! CreatePartitions: topics get more partitions. What is enrolled or committed stays as it is.
+
+use tidemark_metadata::Refusal;
+
+use crate::Owner;
+use crate::command::{Now, Step};
+
+/// A topic's new partition count.
+#[derive(Clone, Debug)]
+pub struct GrowTopic {
+    pub name: String,
+    pub count: i32,
+    /// The replicas of each partition that is added, if they were chosen by hand.
+    pub assignments: Option<Vec<Vec<i32>>>,
+}
+
+/// Each topic is named at most once.
+#[derive(Clone, Debug)]
+pub struct CreatePartitions {
+    pub topics: Vec<GrowTopic>,
+    pub validate_only: bool,
+}
+
+impl Owner {
+    /// One result per topic, in the order of the request.
+    pub(crate) fn create_partitions(
+        &mut self,
+        request: CreatePartitions,
+        now: &Now<'_>,
+        step: &mut Step,
+    ) -> Vec<Result<(), Refusal>> {
+        let mut draft = self.begin(now);
+        let grown = request
+            .topics
+            .iter()
+            .map(|topic| {
+                let record = self.metadata.decide_create_partitions(
+                    &topic.name,
+                    topic.count,
+                    topic.assignments.as_deref(),
+                    &self.options.topics,
+                )?;
+                if !request.validate_only {
+                    self.append_metadata(&mut draft, &[record]);
+                }
+                Ok(())
+            })
+            .collect();
+        self.finish(draft, step);
+        grown
+    }
+}
