@@ -130,7 +130,7 @@ pub(crate) fn start(
     let cut_bytes = recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
 
     let Replay {
-        owner,
+        mut owner,
         catalogue,
         write_behind,
         retired,
@@ -189,6 +189,7 @@ pub(crate) fn start(
     drop(admission_slot.set(admission.clone()));
 
     let (queue, commands) = crossbeam_channel::unbounded::<Message>();
+    owner.set_max_record_bytes(max_record_bytes(&*journal));
     let thread = OwnerThread {
         owner,
         journal: journal.clone(),
@@ -257,7 +258,7 @@ pub(crate) fn start(
         published,
         barrier: barrier.clone(),
         admission,
-        max_record_bytes: usize::try_from(journal.max_record_bytes()).unwrap_or(usize::MAX),
+        max_record_bytes: max_record_bytes(&*journal),
         queue: queue.clone(),
         places: Arc::new(Semaphore::new(settings.queued_max_requests)),
         next_waiter: AtomicU64::new(1),
@@ -332,6 +333,10 @@ fn spawn(
             run();
         })
         .map_err(|e| StartError::Stopped(format!("no thread for the {name}: {e}")))
+}
+
+fn max_record_bytes(journal: &dyn Journal) -> usize {
+    usize::try_from(journal.max_record_bytes()).unwrap_or(usize::MAX)
 }
 
 /// A start after a crash goes on in a fresh slot. Several crashes in a row may have used up the

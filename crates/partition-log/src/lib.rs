@@ -42,7 +42,7 @@ pub use checkpoint_format::{Block, BlockKind, CheckpointHeader};
 pub use epochs::LeaderEpochs;
 pub use error::LogError;
 pub use log::PartitionLog;
-pub use manifest::SegmentManifest;
+pub use manifest::{SegmentManifest, TailNote};
 pub use read::ReadResult;
 pub use rebuild::Shortened;
 pub use recover::remove_unreferenced;

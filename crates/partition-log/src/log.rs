@@ -1,6 +1,6 @@
 //! The log of one partition: its state under one lock, and what the owner does to it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tidemark_abort_index::{AbortIndex, AbortedTxn};
 use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, Tick, TopicPartitionId};
 
+use crate::manifest::TailNote;
 use crate::segment::{SegmentState, Slot};
 use crate::versions::Versions;
 use crate::{LeaderEpochs, LogStore, TailBatch, Version, Waiters};
@@ -46,6 +47,8 @@ pub(crate) struct Inner {
     /// Log start below which nothing is kept of aborted transactions and epochs.
     trimmed_below: i64,
     pub(crate) closed: bool,
+    /// Of batches that replay brings again ([`PartitionLog::restore`]), by base offset.
+    notes: BTreeMap<i64, TailNote>,
 }
 
 impl Inner {
@@ -117,10 +120,16 @@ impl PartitionLog {
                 log_start_offset,
                 trimmed_below: 0,
                 closed: false,
+                notes: BTreeMap::new(),
             }),
             flushing: Mutex::new(()),
             waiters: Waiters::default(),
         })
+    }
+
+    /// What the checkpoint said of the tail, before replay brings its batches again.
+    pub(crate) fn note_tail(&self, notes: Vec<TailNote>) {
+        self.lock().notes = notes.into_iter().map(|n| (n.base_offset, n)).collect();
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -175,10 +184,17 @@ impl PartitionLog {
     /// was added.
     ///
     /// Panics when batches are missing between the end of the log and this one.
-    pub fn restore(&self, batch: TailBatch) -> bool {
+    pub fn restore(&self, mut batch: TailBatch) -> bool {
         let mut inner = self.lock();
+        let note = inner.notes.remove(&batch.base_offset);
         if batch.last_offset < inner.end_offset {
             return false;
+        }
+        if let Some(note) = note {
+            batch.meta.last_stable_offset = note.last_stable_offset;
+            if let Some(control) = &mut batch.meta.control {
+                control.txn_first_offset = note.txn_first_offset;
+            }
         }
         self.push_tail(&mut inner, batch);
         true

@@ -7,7 +7,7 @@ use tidemark_types::{JournalIndex, LeaderEpoch, Tick};
 use crate::bytes_io::Fields;
 use crate::log::first_needed;
 use crate::segment::SegmentState;
-use crate::{LeaderEpochs, PartitionLog};
+use crate::{LeaderEpochs, PartitionLog, TailBatch};
 
 /// The part of a log that a checkpoint keeps; its batches are in the segments and the journal.
 #[derive(Clone, PartialEq, Debug)]
@@ -25,10 +25,33 @@ pub struct SegmentManifest {
     pub segments: Vec<SegmentState>,
     pub epochs: LeaderEpochs,
     pub aborted: AbortIndex,
+    /// What the tick index will say of the batches in the tail and replay cannot tell: their effects
+    /// are in the partition's own block, only their bytes come again.
+    pub tail: Vec<TailNote>,
+}
+
+/// Of one batch in the tail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TailNote {
+    pub base_offset: i64,
+    /// The last stable offset after the batch.
+    pub last_stable_offset: i64,
+    /// For a marker: the first offset of the transaction it ended here.
+    pub txn_first_offset: Option<i64>,
 }
 
 /// Encoded size of one segment.
 const SEGMENT_BYTES: usize = 6 * 8 + 4 + 1;
+
+impl TailNote {
+    fn of(batch: &TailBatch) -> TailNote {
+        TailNote {
+            base_offset: batch.base_offset,
+            last_stable_offset: batch.meta.last_stable_offset,
+            txn_first_offset: batch.meta.control.and_then(|c| c.txn_first_offset),
+        }
+    }
+}
 
 impl SegmentManifest {
     /// Version of the encoding, for the checkpoint block that holds it.
@@ -58,6 +81,13 @@ impl SegmentManifest {
         for (epoch, start_offset) in epochs {
             out.extend_from_slice(&epoch.0.to_be_bytes());
             out.extend_from_slice(&start_offset.to_be_bytes());
+        }
+        out.extend_from_slice(&(self.tail.len() as u32).to_be_bytes());
+        for note in &self.tail {
+            out.extend_from_slice(&note.base_offset.to_be_bytes());
+            out.extend_from_slice(&note.last_stable_offset.to_be_bytes());
+            // Offsets begin at 0: -1 is none.
+            out.extend_from_slice(&note.txn_first_offset.unwrap_or(-1).to_be_bytes());
         }
         out.extend_from_slice(&self.aborted.encode());
         out
@@ -89,6 +119,15 @@ impl SegmentManifest {
         for _ in 0..count {
             epochs.push((LeaderEpoch(f.i32()?), f.i64()?));
         }
+        let count = f.u32()?;
+        let mut tail = Vec::new();
+        for _ in 0..count {
+            tail.push(TailNote {
+                base_offset: f.i64()?,
+                last_stable_offset: f.i64()?,
+                txn_first_offset: Some(f.i64()?).filter(|offset| *offset >= 0),
+            });
+        }
         let manifest = SegmentManifest {
             log_start_offset,
             synced_end_offset,
@@ -97,6 +136,7 @@ impl SegmentManifest {
             segments,
             epochs: LeaderEpochs::from_entries(epochs)?,
             aborted: AbortIndex::decode(f.0).ok()?,
+            tail,
         };
         manifest.is_coherent().then_some(manifest)
     }
@@ -147,6 +187,7 @@ impl PartitionLog {
             segments,
             epochs: inner.epochs.clone(),
             aborted: inner.aborted.clone(),
+            tail: inner.tail.iter().map(TailNote::of).collect(),
         }
     }
 }

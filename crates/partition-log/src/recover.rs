@@ -30,7 +30,7 @@ impl PartitionLog {
             check_segment(store, partition, state, at == active)?;
         }
         let slots = manifest.segments.into_iter().map(Slot::recovered).collect();
-        Ok(PartitionLog::with_parts(
+        let log = PartitionLog::with_parts(
             store,
             partition,
             manifest.epochs,
@@ -38,7 +38,9 @@ impl PartitionLog {
             slots,
             manifest.synced_end_offset,
             manifest.log_start_offset,
-        ))
+        );
+        log.note_tail(manifest.tail);
+        Ok(log)
     }
 }
 
