@@ -23,6 +23,9 @@ use crate::error::StartError;
 use crate::maintenance::{KNOWN_BLOCKS, OWNER_BLOCK, log_of, relieve};
 use crate::owner_thread::{tail_batch, version};
 
+/// A budget is divided into at least this many slots.
+const SLOTS_WANTED: u64 = 8;
+
 /// The state while it is rebuilt.
 pub(crate) struct Replay {
     pub(crate) owner: Owner,
@@ -179,6 +182,14 @@ pub(crate) fn publish_replayed(owner: &Owner, catalogue: &Catalogue) {
     catalogue.push_image(tick, Arc::new(owner.metadata().clone()), tick);
 }
 
+/// With a small budget the slots are smaller, so that it is many of them: two are kept for ends of
+/// transactions, and one is reused only after two checkpoints.
+pub(crate) fn journal_slot_bytes(settings: &Settings) -> u64 {
+    settings
+        .journal_slot_bytes
+        .min(settings.journal_budget_bytes / SLOTS_WANTED)
+}
+
 pub(crate) fn segment_bytes(settings: &Arc<Settings>) -> Box<dyn Fn(&TopicImage) -> u64 + Send> {
     let settings = settings.clone();
     Box::new(move |topic| {
@@ -204,6 +215,10 @@ fn owner_options(settings: &Settings) -> OwnerOptions {
             max_size: usize::try_from(settings.group_max_size).unwrap_or(usize::MAX),
             offset_metadata_max_bytes: usize::try_from(settings.offset_metadata_max_bytes)
                 .unwrap_or(0),
+            // A batch of a group's records must fit a slot of the journal with room to spare.
+            max_batch_bytes: GroupConfig::default()
+                .max_batch_bytes
+                .min(usize::try_from(journal_slot_bytes(settings) / 2).unwrap_or(usize::MAX)),
             ..GroupConfig::default()
         },
     }

@@ -30,15 +30,13 @@ use crate::identity::{Identity, cluster_id_text};
 use crate::maintenance::{KNOWN_BLOCKS, Maintenance, Request};
 use crate::owner_thread::{Begin, Message, OwnerThread, TickClock};
 use crate::published::Published;
-use crate::replay::{Replay, publish_replayed, segment_bytes};
+use crate::replay::{Replay, journal_slot_bytes, publish_replayed, segment_bytes};
 use crate::running::{Replayed, Running};
 use crate::shared::Shared;
 
 const LOCK: &str = "lock";
 const JOURNAL: &str = "journal";
 const CHECKPOINTS: &str = "checkpoints";
-/// A budget is divided into at least this many slots.
-const SLOTS_WANTED: u64 = 8;
 /// A start gives up when checkpoints do not free a slot in this time.
 const MAKE_ROOM_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -87,11 +85,7 @@ pub(crate) fn start(
         .as_ref()
         .map_or(JournalIndex(1), |c| c.header.replay_from);
     let options = JournalOptions {
-        // With a small budget the slots are smaller, so that it is many of them: two are kept for
-        // ends of transactions, and one is reused only after two checkpoints.
-        slot_bytes: settings
-            .journal_slot_bytes
-            .min(settings.journal_budget_bytes / SLOTS_WANTED),
+        slot_bytes: journal_slot_bytes(settings),
         budget_bytes: settings.journal_budget_bytes,
         ..JournalOptions::new(data_dir.join(JOURNAL), identity.directory_id)
     };
