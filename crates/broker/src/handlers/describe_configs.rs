@@ -1,7 +1,6 @@
 //! DescribeConfigs (32), v1-v4: every setting of a topic or of this broker, with its source.
 //!
-//! v1 synonyms and sources (KIP-226); v3 types and documentation (KIP-569); v4
-//! flexible.
+//! v1 synonyms and sources (KIP-226); v3 types and documentation (KIP-569); v4 flexible.
 
 use kafka_protocol::messages::DescribeConfigsRequest;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;

@@ -4,8 +4,9 @@
 //! operations; v9 flexible; v10 topic ids; v12 look-up by id; v13 a top-level error. Names are
 //! answered one by one: a bad one does not fail the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::metadata_response::{
     MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
@@ -60,20 +61,58 @@ pub(crate) async fn handle(cx: Cx, request: MetadataRequest) -> Pending {
     .await
 }
 
+/// What a request is about.
+enum Asked<'a> {
+    All,
+    /// Each once, in the order of the request.
+    Names(Vec<&'a TopicName>),
+    /// Each once, in the order of the request. Where one topic is named by its id, topics that are
+    /// named by their names are passed over, as in Kafka.
+    Ids(Vec<TopicId>),
+    /// Before v12 a topic has its name and no id, from then on either.
+    Invalid(&'a [MetadataRequestTopic]),
+}
+
+impl Asked<'_> {
+    fn of(version: i16, request: &MetadataRequest) -> Asked<'_> {
+        let Some(topics) = &request.topics else {
+            return Asked::All;
+        };
+        if version == 0 && topics.is_empty() {
+            // v0 has no null.
+            return Asked::All;
+        }
+        let id_of = |topic: &MetadataRequestTopic| TopicId(*topic.topic_id.as_bytes());
+        let has_id = |topic: &MetadataRequestTopic| id_of(topic) != TopicId::ZERO;
+        let is_named = |topic: &MetadataRequestTopic| match version {
+            ..12 => topic.name.is_some() && !has_id(topic),
+            _ => topic.name.is_some() || has_id(topic),
+        };
+        if !topics.iter().all(is_named) {
+            return Asked::Invalid(topics);
+        }
+        if topics.iter().any(has_id) {
+            let mut seen = BTreeSet::new();
+            let ids = topics.iter().filter(|t| has_id(t)).map(id_of);
+            return Asked::Ids(ids.filter(|id| seen.insert(*id)).collect());
+        }
+        let mut seen = BTreeSet::new();
+        let names = topics.iter().filter_map(|topic| topic.name.as_ref());
+        Asked::Names(names.filter(|name| seen.insert(*name)).collect())
+    }
+}
+
 /// Valid names that no topic has.
 fn missing_topics(cx: &Cx, request: &MetadataRequest) -> Vec<String> {
+    let Asked::Names(names) = Asked::of(cx.version(), request) else {
+        return Vec::new();
+    };
     let image = cx.shared.read().image;
-    let mut missing: Vec<String> = request
-        .topics
-        .iter()
-        .flatten()
-        .filter_map(|topic| topic.name.as_ref())
+    names
+        .into_iter()
         .filter(|name| image.topic(name).is_none() && validate_topic_name(name).is_ok())
         .map(|name| name.to_string())
-        .collect();
-    missing.sort_unstable();
-    missing.dedup();
-    missing
+        .collect()
 }
 
 fn respond(
@@ -84,41 +123,37 @@ fn respond(
     let view = cx.shared.read();
     let version = cx.version();
     let asks_operations = request.include_topic_authorized_operations;
-    let all = match &request.topics {
-        None => true,
-        // v0 has no null: an empty list means all.
-        Some(topics) => version == 0 && topics.is_empty(),
-    };
-    let topics = if all {
-        view.image
+    let topics = match Asked::of(version, request) {
+        Asked::All => view
+            .image
             .topics()
             .filter(|topic| &*topic.name != CLUSTER_METADATA)
             .map(|topic| describe(cx, &view, topic, asks_operations))
-            .collect()
-    } else {
-        request
-            .topics
-            .iter()
-            .flatten()
-            .map(|wanted| match &wanted.name {
-                Some(name) => match view.image.topic(name) {
-                    Some(topic) => describe(cx, &view, topic, asks_operations),
-                    None => unknown(
-                        version,
-                        Some(name.clone()),
-                        TopicId::ZERO,
-                        no_such_name(name, errors),
-                    ),
-                },
+            .collect(),
+        Asked::Names(names) => names
+            .into_iter()
+            .map(|name| match view.image.topic(name) {
+                Some(topic) => describe(cx, &view, topic, asks_operations),
                 None => {
-                    let id = TopicId(*wanted.topic_id.as_bytes());
-                    match view.image.topic_by_id(id) {
-                        Some(topic) => describe(cx, &view, topic, asks_operations),
-                        None => unknown(version, None, id, ErrorCode::UnknownTopicId),
-                    }
+                    let error = no_such_name(name, errors);
+                    unknown(version, Some(name.clone()), TopicId::ZERO, error)
                 }
             })
-            .collect()
+            .collect(),
+        Asked::Ids(ids) => ids
+            .into_iter()
+            .map(|id| match view.image.topic_by_id(id) {
+                Some(topic) => describe(cx, &view, topic, asks_operations),
+                None => unknown(version, None, id, ErrorCode::UnknownTopicId),
+            })
+            .collect(),
+        Asked::Invalid(topics) => topics
+            .iter()
+            .map(|topic| {
+                let id = TopicId(*topic.topic_id.as_bytes());
+                unknown(version, topic.name.clone(), id, ErrorCode::InvalidRequest)
+            })
+            .collect(),
     };
     let (host, port) = cx.advertised();
     let node = BrokerId(cx.shared.node_id().0);

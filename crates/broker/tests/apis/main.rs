@@ -5,4 +5,5 @@ mod fetch_sessions;
 mod groups;
 mod leader_epochs;
 mod support;
+mod topic_ids;
 mod transactions_v2;
