@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use parking_lot::{Mutex, RwLock};
-use tidemark_metadata::MetadataImage;
+use tidemark_metadata::{MetadataImage, TopicDefaults, TopicImage};
 use tidemark_partition_log::PartitionLog;
 use tidemark_types::{Tick, TopicPartitionId};
 
@@ -14,7 +14,9 @@ use tidemark_types::{Tick, TopicPartitionId};
 /// The map hands out `Arc` clones only, never its guards: a guard held across an await, or a second
 /// access to the map under one, would deadlock.
 pub struct Catalogue {
-    images: RwLock<VecDeque<(Tick, Arc<MetadataImage>)>>,
+    images: RwLock<VecDeque<Metadata>>,
+    /// What topics get that set nothing themselves, by the settings of the start.
+    defaults_at_start: TopicDefaults,
     logs: DashMap<TopicPartitionId, Arc<PartitionLog>>,
     /// The logs as a list, made when it is asked for after a change.
     list: Mutex<Option<Arc<LogList>>>,
@@ -23,10 +25,29 @@ pub struct Catalogue {
 /// Logs in the order of their ids.
 pub type LogList = Vec<(TopicPartitionId, Arc<PartitionLog>)>;
 
+/// An image and what follows from it.
+#[derive(Clone)]
+pub struct Metadata {
+    tick: Tick,
+    pub image: Arc<MetadataImage>,
+    /// What topics get that set nothing themselves, dynamic settings included.
+    pub defaults: Arc<TopicDefaults>,
+}
+
 impl Catalogue {
-    pub fn new(tick: Tick, image: Arc<MetadataImage>) -> Catalogue {
+    pub fn new(
+        tick: Tick,
+        image: Arc<MetadataImage>,
+        defaults_at_start: TopicDefaults,
+    ) -> Catalogue {
+        let first = Metadata {
+            tick,
+            defaults: Arc::new(image.topic_defaults(&defaults_at_start)),
+            image,
+        };
         Catalogue {
-            images: RwLock::new(VecDeque::from([(tick, image)])),
+            images: RwLock::new(VecDeque::from([first])),
+            defaults_at_start,
             logs: DashMap::new(),
             list: Mutex::new(None),
         }
@@ -34,30 +55,67 @@ impl Catalogue {
 
     /// The newest image at or below `tick`.
     pub fn image_at(&self, tick: Tick) -> Arc<MetadataImage> {
+        self.at(tick).image
+    }
+
+    /// The newest image at or below `tick`, with its defaults.
+    pub fn at(&self, tick: Tick) -> Metadata {
         let images = self.images.read();
-        let newest = images.iter().rev().find(|(t, _)| *t <= tick);
+        let newest = images.iter().rev().find(|entry| entry.tick <= tick);
         newest
             .or_else(|| images.front())
-            .map(|(_, image)| image.clone())
+            .cloned()
             .expect("a catalogue always holds an image")
     }
 
     /// The newest image, published or not.
     pub fn newest_image(&self) -> Arc<MetadataImage> {
+        self.newest().image
+    }
+
+    /// The newest image, published or not, with its defaults.
+    pub fn newest(&self) -> Metadata {
         let images = self.images.read();
-        images
-            .back()
-            .map(|(_, image)| image.clone())
-            .expect("a catalogue always holds an image")
+        let newest = images.back().cloned();
+        newest.expect("a catalogue always holds an image")
     }
 
     /// Adds the image of `tick` and drops those that no reader at or above `oldest_needed` takes.
-    pub fn push_image(&self, tick: Tick, image: Arc<MetadataImage>, oldest_needed: Tick) {
+    /// True if it brings other defaults than the one before.
+    pub fn push_image(&self, tick: Tick, image: Arc<MetadataImage>, oldest_needed: Tick) -> bool {
+        let before = self.newest();
+        let same = image.has_broker_configs_of(&before.image);
+        let defaults = match same {
+            true => before.defaults,
+            false => Arc::new(image.topic_defaults(&self.defaults_at_start)),
+        };
         let mut images = self.images.write();
-        images.push_back((tick, image));
-        while images.len() > 1 && images[1].0 <= oldest_needed {
+        images.push_back(Metadata {
+            tick,
+            image,
+            defaults,
+        });
+        while images.len() > 1 && images[1].tick <= oldest_needed {
             images.pop_front();
         }
+        !same
+    }
+
+    /// Gives every log the segment size that its topic has by the newest image.
+    pub fn apply_segment_bytes(&self) {
+        let Metadata {
+            image, defaults, ..
+        } = self.newest();
+        for topic in image.topics() {
+            self.apply_segment_bytes_of(topic, &defaults);
+        }
+    }
+
+    /// Gives the logs of one topic its segment size.
+    pub fn apply_segment_bytes_of(&self, topic: &TopicImage, defaults: &TopicDefaults) {
+        let bytes = segment_bytes(topic, defaults);
+        let logs = topic.partition_ids().filter_map(|id| self.log(id));
+        logs.for_each(|log| log.set_segment_bytes(bytes));
     }
 
     pub fn log(&self, id: TopicPartitionId) -> Option<Arc<PartitionLog>> {
@@ -90,4 +148,10 @@ impl Catalogue {
         });
         made.clone()
     }
+}
+
+/// `segment.bytes` of a topic.
+pub fn segment_bytes(topic: &TopicImage, defaults: &TopicDefaults) -> u64 {
+    let config = topic.resolve(defaults);
+    u64::try_from(config.segment_bytes).unwrap_or(1 << 30)
 }

@@ -42,9 +42,7 @@ pub enum StartError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The journal or a checkpoint says what cannot follow from what was before it.
-    #[error(
-        "{0}; the data directory is damaged: restore it from a copy"
-    )]
+    #[error("{0}; the data directory is damaged: restore it from a copy")]
     Replay(String),
     #[error("the broker's start was cut short: {0}")]
     Stopped(String),

@@ -44,6 +44,8 @@ pub struct Wanted {
     pub known_as: Option<Arc<str>>,
     pub partition: i32,
     pub current_leader_epoch: i32,
+    /// The epoch of the last batch that the client has; -1 where it does not say (below v12).
+    pub last_fetched_epoch: i32,
     pub fetch_offset: i64,
     pub max_bytes: i32,
 }
@@ -341,6 +343,7 @@ impl Session {
             && let Some(cached) = self.order.get_mut(place)
         {
             cached.wanted.current_leader_epoch = wanted.current_leader_epoch;
+            cached.wanted.last_fetched_epoch = wanted.last_fetched_epoch;
             cached.wanted.fetch_offset = wanted.fetch_offset;
             cached.wanted.max_bytes = wanted.max_bytes;
             return *place;
@@ -376,6 +379,7 @@ impl Session {
         let has_records = read.records.iter().any(|chunk| !chunk.is_empty());
         let is_news = has_records
             || read.error_code.is_err()
+            || read.diverging_epoch.is_some()
             || cached.high_watermark != read.high_watermark
             || cached.log_start_offset != read.log_start_offset;
         cached.remember(read);
@@ -448,6 +452,7 @@ mod tests {
             known_as: None,
             partition,
             current_leader_epoch: -1,
+            last_fetched_epoch: -1,
             fetch_offset,
             max_bytes: 100,
         }
@@ -471,6 +476,7 @@ mod tests {
             last_stable_offset: high_watermark,
             log_start_offset: 0,
             aborted_transactions: None,
+            diverging_epoch: None,
             current_leader: None,
             records: match records {
                 [] => Vec::new(),

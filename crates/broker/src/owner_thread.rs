@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::admission::Reservation;
 use crate::barrier::{Barrier, Parked};
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, segment_bytes};
 use crate::clock::{Clock, Entropy};
 use crate::identity::Identity;
 use crate::published::Published;
@@ -114,7 +114,6 @@ pub struct OwnerThread {
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
     pub ticks: TickClock,
-    pub segment_bytes: Box<dyn Fn(&tidemark_metadata::TopicImage) -> u64 + Send>,
     /// Who waits for which token.
     pub waiting: HashMap<Token, oneshot::Sender<Reply>>,
     pub next_token: u64,
@@ -230,7 +229,9 @@ impl OwnerThread {
             .any(|o| matches!(o, Observation::MetadataChanged))
         {
             let image = Arc::new(self.owner.metadata().clone());
-            self.catalogue.push_image(tick, image, oldest_needed);
+            if self.catalogue.push_image(tick, image, oldest_needed) {
+                self.catalogue.apply_segment_bytes();
+            }
         }
         let mut touched = Vec::new();
         for observation in observations {
@@ -260,16 +261,17 @@ impl OwnerThread {
                         if self.catalogue.log(id).is_none() {
                             let epoch = topic.leader_epoch(self.owner.metadata().journal_epoch());
                             let log = PartitionLog::new(&self.store, id, epoch);
-                            log.set_segment_bytes((self.segment_bytes)(&topic));
+                            log.set_segment_bytes(segment_bytes(
+                                &topic,
+                                &self.catalogue.newest().defaults,
+                            ));
                             self.catalogue.insert_log(id, log);
                         }
                     }
                 }
                 Observation::TopicConfigured(topic) => {
-                    let logs = topic
-                        .partition_ids()
-                        .filter_map(|id| self.catalogue.log(id));
-                    logs.for_each(|log| log.set_segment_bytes((self.segment_bytes)(&topic)));
+                    let defaults = self.catalogue.newest().defaults;
+                    self.catalogue.apply_segment_bytes_of(&topic, &defaults);
                 }
                 // The logs stay until the deletion is published (readers until then see the
                 // topic); maintenance takes them away. Fetches parked on them are woken.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidemark_config::Settings;
 use tidemark_disk::Disk;
 use tidemark_group_coordinator::GroupConfig;
-use tidemark_metadata::{TopicImage, TopicLimits};
+use tidemark_metadata::TopicLimits;
 use tidemark_owner::{Observation, Owner, OwnerOptions, Record};
 use tidemark_partition_log::{
     BlockKind, Checkpoint, CheckpointHeader, LogStore, PartitionLog, Retired, SegmentManifest,
@@ -18,7 +18,7 @@ use tidemark_partition_log::{
 use tidemark_types::{LeaderEpoch, Tick, TopicPartitionId};
 use tracing::{info, warn};
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, segment_bytes};
 use crate::error::StartError;
 use crate::maintenance::{KNOWN_BLOCKS, OWNER_BLOCK, log_of, relieve};
 use crate::owner_thread::{tail_batch, version};
@@ -33,14 +33,17 @@ pub(crate) struct Replay {
     pub(crate) store: Arc<LogStore>,
     pub(crate) write_behind: WriteBehind,
     pub(crate) retired: Arc<Retired>,
-    pub(crate) segment_bytes: Box<dyn Fn(&TopicImage) -> u64 + Send>,
     pub(crate) tail_budget_bytes: u64,
 }
 
 impl Replay {
     pub(crate) fn new(settings: &Arc<Settings>, store: &Arc<LogStore>) -> Replay {
         let owner = Owner::new(owner_options(settings));
-        let catalogue = Catalogue::new(Tick::ZERO, Arc::new(owner.metadata().clone()));
+        let catalogue = Catalogue::new(
+            Tick::ZERO,
+            Arc::new(owner.metadata().clone()),
+            settings.topic_defaults.clone(),
+        );
         let metadata = TopicPartitionId::METADATA;
         catalogue.insert_log(metadata, PartitionLog::new(store, metadata, LeaderEpoch(0)));
         Replay {
@@ -49,7 +52,6 @@ impl Replay {
             store: store.clone(),
             write_behind: WriteBehind::new(store, WriteBehindSettings::default()),
             retired: Arc::default(),
-            segment_bytes: segment_bytes(settings),
             tail_budget_bytes: settings.tail_bytes,
         }
     }
@@ -97,7 +99,7 @@ impl Replay {
         for (id, block) in log_of(&checkpoint.blocks) {
             let log = PartitionLog::recover(&self.store, id, manifest(&block.payload, id)?)?;
             if let Some(topic) = self.owner.metadata().topic_by_id(id.topic) {
-                log.set_segment_bytes((self.segment_bytes)(topic));
+                log.set_segment_bytes(segment_bytes(topic, &self.catalogue.newest().defaults));
             }
             self.catalogue.insert_log(id, log);
         }
@@ -133,17 +135,16 @@ impl Replay {
                         if self.catalogue.log(id).is_none() {
                             let epoch = topic.leader_epoch(self.owner.metadata().journal_epoch());
                             let log = PartitionLog::new(&self.store, id, epoch);
-                            log.set_segment_bytes((self.segment_bytes)(&topic));
+                            log.set_segment_bytes(segment_bytes(
+                                &topic,
+                                &self.catalogue.newest().defaults,
+                            ));
                             self.catalogue.insert_log(id, log);
                         }
                     }
                 }
-                Observation::TopicConfigured(topic) => {
-                    let logs = topic
-                        .partition_ids()
-                        .filter_map(|id| self.catalogue.log(id));
-                    logs.for_each(|log| log.set_segment_bytes((self.segment_bytes)(&topic)));
-                }
+                // Before a log is written to again it is told its size, at the end of replay.
+                Observation::TopicConfigured(_) => {}
                 Observation::TopicDeleted(topic) => {
                     for id in topic.partition_ids() {
                         if let Some(log) = self.catalogue.remove_log(id) {
@@ -180,6 +181,7 @@ pub(crate) fn publish_replayed(owner: &Owner, catalogue: &Catalogue) {
         }
     }
     catalogue.push_image(tick, Arc::new(owner.metadata().clone()), tick);
+    catalogue.apply_segment_bytes();
 }
 
 /// With a small budget the slots are smaller, so that it is many of them: two are kept for ends of
@@ -188,14 +190,6 @@ pub(crate) fn journal_slot_bytes(settings: &Settings) -> u64 {
     settings
         .journal_slot_bytes
         .min(settings.journal_budget_bytes / SLOTS_WANTED)
-}
-
-pub(crate) fn segment_bytes(settings: &Arc<Settings>) -> Box<dyn Fn(&TopicImage) -> u64 + Send> {
-    let settings = settings.clone();
-    Box::new(move |topic| {
-        let config = topic.resolve(&settings.topic_defaults);
-        u64::try_from(config.segment_bytes).unwrap_or(1 << 30)
-    })
 }
 
 fn owner_options(settings: &Settings) -> OwnerOptions {

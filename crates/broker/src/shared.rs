@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use tidemark_config::Settings;
-use tidemark_metadata::MetadataImage;
+use tidemark_metadata::{MetadataImage, TopicDefaults};
 use tidemark_owner::{Command, Reply};
 use tidemark_partition_log::{PartitionLog, WaiterId};
 use tidemark_types::{NodeId, TopicPartitionId};
@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::admission::{Admission, Reservation, Wants};
 use crate::barrier::Barrier;
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Metadata};
 use crate::clock::Clock;
 use crate::fetch_sessions::FetchSessions;
 use crate::owner_thread::Message;
@@ -96,11 +96,14 @@ impl Shared {
     /// The published state: one tick for a whole request.
     pub fn read(&self) -> View<'_> {
         let tick = self.published.read();
-        let image = self.catalogue.image_at(tick.tick());
+        let Metadata {
+            image, defaults, ..
+        } = self.catalogue.at(tick.tick());
         View {
             shared: self,
             tick,
             image,
+            defaults,
         }
     }
 
@@ -114,6 +117,8 @@ pub struct View<'a> {
     shared: &'a Shared,
     tick: ReadTick,
     pub image: Arc<MetadataImage>,
+    /// What topics get that set nothing themselves.
+    pub defaults: Arc<TopicDefaults>,
 }
 
 impl View<'_> {

@@ -30,7 +30,7 @@ use crate::identity::{Identity, cluster_id_text};
 use crate::maintenance::{KNOWN_BLOCKS, Maintenance, Request};
 use crate::owner_thread::{Begin, Message, OwnerThread, TickClock};
 use crate::published::Published;
-use crate::replay::{Replay, journal_slot_bytes, publish_replayed, segment_bytes};
+use crate::replay::{Replay, journal_slot_bytes, publish_replayed};
 use crate::running::{Replayed, Running};
 use crate::shared::Shared;
 
@@ -194,7 +194,6 @@ pub(crate) fn start(
         clock: seams.clock.clone(),
         entropy: seams.entropy.clone(),
         ticks: TickClock::new(&*seams.clock),
-        segment_bytes: segment_bytes(settings),
         waiting: HashMap::new(),
         next_token: 0,
     };

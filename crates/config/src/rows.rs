@@ -372,6 +372,7 @@ fn topic_default_rows() -> impl Iterator<Item = Row> {
             Row {
                 default: (n == last).then_some(default),
                 kafka: true,
+                dynamic: key.dynamic_synonym() == Some(synonym.key),
                 section: Section::TopicDefaults,
                 doc: Cow::Owned(format!(
                     "The default of topics' {}{unit}.{weaker} {}",

@@ -124,6 +124,12 @@ fn damage(batch: &mut Vec<u8>, kind: &str) -> Result<()> {
             put(batch, LENGTH_AT, &i32::try_from(number()?)?.to_be_bytes());
             return Ok(());
         }
+        // The header's length is smaller than the batch.
+        "shorter" => {
+            let length = i32::try_from(batch.len() - 12)? - i32::try_from(number()?)?;
+            put(batch, LENGTH_AT, &length.to_be_bytes());
+            return Ok(());
+        }
         // The last bytes of the records are gone, and the header knows it.
         "cut-records" => {
             let keep = batch.len().saturating_sub(usize::try_from(number()?)?);
@@ -145,6 +151,10 @@ fn damage(batch: &mut Vec<u8>, kind: &str) -> Result<()> {
         "twice" => {
             let again = batch.clone();
             batch.extend_from_slice(&again);
+            return Ok(());
+        }
+        "tail" => {
+            batch.extend(std::iter::repeat_n(0, usize::try_from(number()?)?));
             return Ok(());
         }
         "rubbish" => {

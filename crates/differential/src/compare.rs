@@ -2,7 +2,7 @@
 //!
 //! What a broker draws (producer ids, member ids, topic ids, session ids, its cluster's id) is
 //! bound at first sight: from then on the two values stand for each other. Times near now are one
-//! value. Free are: error messages, throttle times, and the order of lists whose elements have names.
+//! value. Free are: error messages and other prose, throttle times, and the order of lists whose elements have names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -138,7 +138,10 @@ fn walk(
         }
         Tree::Struct(fields) => {
             for (name, child) in fields {
-                if name == "throttle_time_ms" || name.ends_with("error_message") {
+                if name == "throttle_time_ms"
+                    || name.ends_with("error_message")
+                    || name == "documentation"
+                {
                     continue;
                 }
                 let path = if path == "answer" {

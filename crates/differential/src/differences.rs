@@ -1,8 +1,8 @@
 //! The differences that are allowed: docs/differences.md, read back.
 //!
 //! Only its table rows count: `| id | APIs | fields | because | what |`. A row allows a difference
-//! in the named fields of the named APIs, on lines that cite its id; the field `whole answer` stands
-//! for all of them.
+//! in the named fields of the named APIs, on lines that cite its id. A field with a bracket is a part
+//! of a path (`configs[retention.ms]`); the field `whole answer` stands for all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,12 +61,23 @@ impl Differences {
     }
 
     /// The id among `ids` that allows a difference in this field of this API.
-    pub fn allowing<'a>(&self, ids: &'a [String], api: &str, field: &str) -> Option<&'a str> {
+    pub fn allowing<'a>(
+        &self,
+        ids: &'a [String],
+        api: &str,
+        path: &str,
+        field: &str,
+    ) -> Option<&'a str> {
         ids.iter()
             .find(|id| {
                 self.rows.get(*id).is_some_and(|row| {
                     row.apis.contains(api)
-                        && (row.fields.contains(field) || row.fields.contains("whole answer"))
+                        && (row.fields.contains(field)
+                            || row.fields.contains("whole answer")
+                            || row
+                                .fields
+                                .iter()
+                                .any(|part| part.contains('[') && path.contains(part.as_str())))
                 })
             })
             .map(String::as_str)
@@ -102,15 +113,26 @@ mod tests {
     #[test]
     fn a_row_allows_fields_of_apis() {
         let text = "# x\n| id | APIs | fields | because | what |\n|-|-|-|-|-|\n\
-                    | `a-b` | Fetch, Produce | `error_code` | P10 | words |\n";
+                    | `a-b` | Fetch, Produce | `error_code`, `l[a]` | P10 | words |\n";
         let differences = Differences::parse(text).expect("it parses");
         let ids = ["a-b".to_owned()];
         assert_eq!(
-            differences.allowing(&ids, "Fetch", "error_code"),
+            differences.allowing(&ids, "Fetch", "error_code", "error_code"),
             Some("a-b")
         );
-        assert_eq!(differences.allowing(&ids, "Fetch", "other"), None);
-        assert_eq!(differences.allowing(&ids, "EndTxn", "error_code"), None);
+        assert!(
+            differences
+                .allowing(&ids, "Fetch", "l[a].other", "other")
+                .is_some()
+        );
+        assert_eq!(
+            differences.allowing(&ids, "Fetch", "l[b].other", "other"),
+            None
+        );
+        assert_eq!(
+            differences.allowing(&ids, "EndTxn", "error_code", "error_code"),
+            None
+        );
     }
 
     #[test]

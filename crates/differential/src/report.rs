@@ -117,7 +117,7 @@ impl<'a> Report<'a> {
         let mut explanations = BTreeSet::new();
         let mut all_explained = true;
         for field in &different {
-            match self.allowed.allowing(ids, &api, &field.field) {
+            match self.allowed.allowing(ids, &api, &field.path, &field.field) {
                 Some(id) => drop(explanations.insert(id.to_owned())),
                 None => all_explained = false,
             }

@@ -8,7 +8,7 @@ use crate::Refusal;
 use crate::check_config::{check_config, check_together};
 use crate::image::{MetadataImage, TopicImage};
 use crate::record::MetadataRecord;
-use crate::topic_config::topic_config_key;
+use crate::topic_config::{TopicConfigKey, topic_config_key};
 use crate::topic_name::validate_topic_name;
 use crate::value::{Kind, list_items};
 
@@ -37,29 +37,10 @@ impl MetadataImage {
     ) -> Result<Option<MetadataRecord>, Refusal> {
         let mut config = self.topic_to_alter(name)?.config.clone();
         for (key, change) in changes {
-            let given = match change {
-                ConfigChange::Set(value) => value.clone(),
-                ConfigChange::Delete => {
-                    config.remove(key);
-                    continue;
-                }
-                ConfigChange::Append(items) => {
-                    let mut list = items_to_change(&config, key, "APPEND")?;
-                    for item in list_items(items) {
-                        if !list.contains(&item) {
-                            list.push(item);
-                        }
-                    }
-                    list.join(",")
-                }
-                ConfigChange::Subtract(items) => {
-                    let mut list = items_to_change(&config, key, "SUBTRACT")?;
-                    let gone = list_items(items);
-                    list.retain(|item| !gone.contains(item));
-                    list.join(",")
-                }
-            };
-            config.insert(key.clone(), check_config(key, &given)?);
+            match changed(&config, key, topic_config_key(key), change)? {
+                None => drop(config.remove(key)),
+                Some(given) => drop(config.insert(key.clone(), check_config(key, &given)?)),
+            }
         }
         self.config_set(name, config)
     }
@@ -110,21 +91,42 @@ impl MetadataImage {
     }
 }
 
-/// The items of a list config, which are Kafka's default if none are set.
-fn items_to_change<'a>(
-    config: &'a BTreeMap<String, String>,
+/// What a change makes of one config of a set; `None`: nothing. `row` says what it is, if it is known.
+pub(crate) fn changed(
+    config: &BTreeMap<String, String>,
     name: &str,
-    operation: &str,
-) -> Result<Vec<&'a str>, Refusal> {
-    match topic_config_key(name) {
-        Some(key) if key.kind == Kind::List => Ok(list_items(
-            config.get(name).map_or(key.default, |value| value),
+    row: Option<&TopicConfigKey>,
+    change: &ConfigChange,
+) -> Result<Option<String>, Refusal> {
+    // A list that is not set begins as Kafka's default.
+    let list = |operation| match row {
+        Some(row) if row.kind == Kind::List => Ok(list_items(
+            config.get(name).map_or(row.default, |value| value),
         )),
         _ => Err((
             ErrorCode::InvalidConfig,
             format!("Can't {operation} to key {name} because its type is not LIST."),
         )),
-    }
+    };
+    Ok(match change {
+        ConfigChange::Set(value) => Some(value.clone()),
+        ConfigChange::Delete => None,
+        ConfigChange::Append(items) => {
+            let mut list = list("APPEND")?;
+            for item in list_items(items) {
+                if !list.contains(&item) {
+                    list.push(item);
+                }
+            }
+            Some(list.join(","))
+        }
+        ConfigChange::Subtract(items) => {
+            let mut list = list("SUBTRACT")?;
+            let gone = list_items(items);
+            list.retain(|item| !gone.contains(item));
+            Some(list.join(","))
+        }
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::topic_config::TOPIC_CONFIGS;
+use crate::image::MetadataImage;
+use crate::topic_config::{TOPIC_CONFIGS, TopicConfigKey, dynamic_broker_key};
 use crate::topic_defaults::TopicDefaults;
 use crate::value::Kind;
 
@@ -10,6 +11,8 @@ use crate::value::Kind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigSource {
     Topic,
+    DynamicBroker,
+    DynamicDefaultBroker,
     StaticBroker,
     Default,
 }
@@ -18,6 +21,8 @@ impl ConfigSource {
     pub const fn wire_code(self) -> i8 {
         match self {
             ConfigSource::Topic => 1,
+            ConfigSource::DynamicBroker => 2,
+            ConfigSource::DynamicDefaultBroker => 3,
             ConfigSource::StaticBroker => 4,
             ConfigSource::Default => 5,
         }
@@ -43,9 +48,12 @@ pub struct ConfigEntry {
     pub sensitive: bool,
     pub read_only: bool,
     pub doc: &'static str,
-    /// The strongest first; the first is the value in force.
+    /// The strongest first; the first is the value in force. None where the default is the topic
+    /// config's own.
     pub synonyms: Vec<ConfigSynonym>,
 }
+
+const INTERNAL: &str = "max.decompressed.message.bytes";
 
 /// All configs of a topic with these overrides, by name.
 pub fn describe_topic_configs(
@@ -54,6 +62,8 @@ pub fn describe_topic_configs(
 ) -> Vec<ConfigEntry> {
     let mut entries: Vec<ConfigEntry> = TOPIC_CONFIGS
         .iter()
+        // An internal setting in Kafka: told where a topic has it.
+        .filter(|key| key.name != INTERNAL || overrides.contains_key(key.name))
         .map(|key| {
             let mut synonyms = Vec::with_capacity(3);
             if let Some(value) = overrides.get(key.name) {
@@ -63,6 +73,13 @@ pub fn describe_topic_configs(
                     source: ConfigSource::Topic,
                 });
             }
+            for (source, value) in defaults.dynamic_values(key) {
+                synonyms.push(ConfigSynonym {
+                    name: key.dynamic_synonym().unwrap_or(key.name),
+                    value: Some(value.clone()),
+                    source: *source,
+                });
+            }
             if let Some(set) = defaults.broker_value(key) {
                 synonyms.push(ConfigSynonym {
                     name: set.key,
@@ -70,16 +87,15 @@ pub fn describe_topic_configs(
                     source: ConfigSource::StaticBroker,
                 });
             }
-            // The strongest synonym stands for the default: it has the topic config's unit.
-            synonyms.push(ConfigSynonym {
-                name: key.synonyms.first().map_or(key.name, |s| s.key),
-                value: Some(key.default.to_owned()),
-                source: ConfigSource::Default,
-            });
+            let (value, source) = match synonyms.first() {
+                Some(strongest) => (strongest.value.clone(), strongest.source),
+                None => (Some(key.default.to_owned()), ConfigSource::Default),
+            };
+            synonyms.extend(default_synonym(key));
             ConfigEntry {
                 name: key.name,
-                value: synonyms[0].value.clone(),
-                source: synonyms[0].source,
+                value,
+                source,
                 kind: key.kind,
                 sensitive: false,
                 read_only: false,
@@ -90,6 +106,73 @@ pub fn describe_topic_configs(
         .collect();
     entries.sort_by_key(|entry| entry.name);
     entries
+}
+
+/// The broker setting that a default comes from, as Kafka tells it: of several that stand for each
+/// other the strongest has no default to tell, except that `log.roll.ms` knows of the hours.
+fn default_synonym(key: &TopicConfigKey) -> Option<ConfigSynonym> {
+    let (name, value) = match key.synonyms {
+        [only] => (only.key, key.default),
+        [_, hours] if key.name == "segment.ms" => (hours.key, "168"),
+        _ => return None,
+    };
+    Some(ConfigSynonym {
+        name,
+        value: Some(value.to_owned()),
+        source: ConfigSource::Default,
+    })
+}
+
+/// Puts this broker's dynamic settings over those that it was started with.
+pub fn overlay_dynamic(entries: &mut [ConfigEntry], image: &MetadataImage) {
+    let sources = [
+        (None, ConfigSource::DynamicDefaultBroker),
+        (Some(image.node_id()), ConfigSource::DynamicBroker),
+    ];
+    for entry in entries {
+        // The weaker first: each goes before what is there.
+        for (node, source) in sources {
+            let Some(value) = image.broker_config(node).get(entry.name) else {
+                continue;
+            };
+            let synonym = ConfigSynonym {
+                name: entry.name,
+                value: Some(value.clone()),
+                source,
+            };
+            entry.value.clone_from(&synonym.value);
+            entry.source = source;
+            entry.synonyms.insert(0, synonym);
+        }
+    }
+}
+
+/// The dynamic settings that hold for every broker, by name.
+pub fn describe_every_broker(image: &MetadataImage) -> Vec<ConfigEntry> {
+    image
+        .broker_config(None)
+        .iter()
+        .filter_map(|(name, value)| {
+            let key = dynamic_broker_key(name)?;
+            let name = key.dynamic_synonym()?;
+            let source = ConfigSource::DynamicDefaultBroker;
+            let synonym = ConfigSynonym {
+                name,
+                value: Some(value.clone()),
+                source,
+            };
+            Some(ConfigEntry {
+                name,
+                value: synonym.value.clone(),
+                source,
+                kind: key.kind,
+                sensitive: false,
+                read_only: false,
+                doc: key.doc,
+                synonyms: vec![synonym],
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -115,7 +198,8 @@ mod tests {
         })
         .unwrap();
         let entries = describe_topic_configs(&image.topic("t").unwrap().config, &defaults);
-        assert_eq!(entries.len(), TOPIC_CONFIGS.len());
+        // All but the one that is told only where it is set.
+        assert_eq!(entries.len(), TOPIC_CONFIGS.len() - 1);
         let entry = |name| entries.iter().find(|e| e.name == name).unwrap();
 
         let own = entry("retention.ms");
@@ -129,7 +213,6 @@ mod tests {
             [
                 ("retention.ms", ConfigSource::Topic),
                 ("log.retention.hours", ConfigSource::StaticBroker),
-                ("log.retention.ms", ConfigSource::Default),
             ]
         );
         let broker = entry("segment.bytes");
@@ -139,5 +222,13 @@ mod tests {
         assert_eq!(default.value.as_deref(), Some("1048588"));
         assert_eq!(default.source, ConfigSource::Default);
         assert_eq!(default.synonyms.len(), 1);
+        // As Kafka tells them: of several settings that stand for each other none has a default.
+        assert_eq!(entry("flush.ms").synonyms, []);
+        assert_eq!(entry("remote.storage.enable").synonyms, []);
+        let hours = &entry("segment.ms").synonyms[0];
+        assert_eq!(
+            (hours.name, hours.value.as_deref()),
+            ("log.roll.hours", Some("168"))
+        );
     }
 }

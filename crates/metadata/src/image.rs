@@ -90,6 +90,8 @@ pub struct MetadataImage {
     journal_epochs: Vec<JournalEpochEntry>,
     next_producer_id: i64,
     producer_id_blocks: BTreeMap<i32, ProducerIdRange>,
+    /// Dynamic settings of each broker, and under `None` of every broker. None of the sets is empty.
+    broker_configs: Arc<BTreeMap<Option<NodeId>, BTreeMap<String, String>>>,
 }
 
 impl MetadataImage {
@@ -195,6 +197,26 @@ impl MetadataImage {
         &self.journal_epochs
     }
 
+    /// A broker's dynamic settings, or with `None` those that hold for every broker, by Kafka's names.
+    pub fn broker_config(&self, node: Option<NodeId>) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        self.broker_configs.get(&node).unwrap_or(&NONE)
+    }
+
+    /// What topics get here that set nothing themselves: this broker's dynamic settings over those
+    /// that it was started with.
+    pub fn topic_defaults(&self, at_start: &TopicDefaults) -> TopicDefaults {
+        at_start.with_dynamic(
+            self.broker_config(Some(self.node_id)),
+            self.broker_config(None),
+        )
+    }
+
+    /// True if both have the same dynamic settings.
+    pub fn has_broker_configs_of(&self, other: &MetadataImage) -> bool {
+        self.broker_configs == other.broker_configs
+    }
+
     /// The lowest producer id that belongs to no block yet.
     pub fn next_producer_id(&self) -> i64 {
         self.next_producer_id
@@ -238,6 +260,13 @@ impl MetadataImage {
                     topic.overrides = TopicOverrides::parse(config);
                     topic.config.clone_from(config);
                 });
+            }
+            MetadataRecord::BrokerConfigSet { node, config } => {
+                let configs = Arc::make_mut(&mut self.broker_configs);
+                match config.is_empty() {
+                    true => configs.remove(node),
+                    false => configs.insert(*node, config.clone()),
+                };
             }
             MetadataRecord::ProducerIdBlock {
                 coordinator_partition,
@@ -319,6 +348,12 @@ impl MetadataImage {
                 id: topic.id,
                 partitions: topic.partitions,
                 config: topic.config.clone(),
+            });
+        }
+        for (node, config) in self.broker_configs.iter() {
+            records.push(MetadataRecord::BrokerConfigSet {
+                node: *node,
+                config: config.clone(),
             });
         }
         for (coordinator_partition, range) in &self.producer_id_blocks {

@@ -5,6 +5,7 @@
 //! [`MetadataRecord`] or a Kafka error; [`MetadataImage::apply`] is the only thing that changes an
 //! image, while the broker runs and when the journal is replayed.
 
+mod alter_broker_config;
 mod alter_config;
 mod check_config;
 mod codec;
@@ -23,7 +24,10 @@ mod value;
 
 pub use alter_config::ConfigChange;
 pub use create_topic::{CreateTopicRequest, DEFAULT_MAX_PARTITIONS_PER_TOPIC, TopicLimits};
-pub use describe::{ConfigEntry, ConfigSource, ConfigSynonym, describe_topic_configs};
+pub use describe::{
+    ConfigEntry, ConfigSource, ConfigSynonym, describe_every_broker, describe_topic_configs,
+    overlay_dynamic,
+};
 pub use image::{JournalEpochEntry, MetadataImage, TopicImage};
 pub use producer_ids::ProducerIdRange;
 pub use record::{DecodeError, FEATURE_LEVEL, MetadataRecord};

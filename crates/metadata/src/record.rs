@@ -13,7 +13,10 @@ use crate::codec::{Reader, Writer};
 
 /// The feature level this version writes and the highest it reads. A new kind or version of a
 /// record comes with a higher level, and is written only once the level has been raised.
-pub const FEATURE_LEVEL: u16 = 1;
+pub const FEATURE_LEVEL: u16 = 2;
+
+/// From this level on there are dynamic broker settings.
+pub(crate) const BROKER_CONFIG_LEVEL: u16 = 2;
 
 /// One change of the cluster's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +50,12 @@ pub enum MetadataRecord {
         id: TopicId,
         config: BTreeMap<String, String>,
     },
+    /// The whole set of a broker's dynamic settings from now on; `None`: of those that hold for every
+    /// broker. Since feature level 2.
+    BrokerConfigSet {
+        node: Option<NodeId>,
+        config: BTreeMap<String, String>,
+    },
     /// Producer ids `first .. first + count` belong to a coordinator partition and are never
     /// handed out by another.
     ProducerIdBlock {
@@ -73,10 +82,14 @@ mod kind {
     pub(super) const TOPIC_CONFIG_SET: u16 = 6;
     pub(super) const PRODUCER_ID_BLOCK: u16 = 7;
     pub(super) const JOURNAL_EPOCH: u16 = 8;
+    pub(super) const BROKER_CONFIG_SET: u16 = 9;
 }
 
 /// All kinds are at version 0.
 const VERSION: u16 = 0;
+
+/// In place of a node's id.
+const EVERY_BROKER: i32 = -1;
 
 /// Why a record of `__cluster_metadata` could not be read. Its text says how to mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +132,7 @@ impl MetadataRecord {
             MetadataRecord::TopicConfigSet { .. } => kind::TOPIC_CONFIG_SET,
             MetadataRecord::ProducerIdBlock { .. } => kind::PRODUCER_ID_BLOCK,
             MetadataRecord::JournalEpoch { .. } => kind::JOURNAL_EPOCH,
+            MetadataRecord::BrokerConfigSet { .. } => kind::BROKER_CONFIG_SET,
         }
     }
 
@@ -165,6 +179,10 @@ impl MetadataRecord {
                 out.id(*id);
                 out.map(config);
             }
+            MetadataRecord::BrokerConfigSet { node, config } => {
+                out.i32(node.map_or(EVERY_BROKER, |node| node.0));
+                out.map(config);
+            }
             MetadataRecord::ProducerIdBlock {
                 coordinator_partition,
                 first,
@@ -199,7 +217,7 @@ impl MetadataRecord {
         let payload = value.take(payload_bytes)?;
         value.end()?;
 
-        if !(kind::CLUSTER_CREATED..=kind::JOURNAL_EPOCH).contains(&kind) {
+        if !(kind::CLUSTER_CREATED..=kind::BROKER_CONFIG_SET).contains(&kind) {
             return Err(DecodeError::UnknownKind { kind });
         }
         if version != VERSION {
@@ -226,6 +244,12 @@ impl MetadataRecord {
             },
             kind::TOPIC_CONFIG_SET => MetadataRecord::TopicConfigSet {
                 id: p.id()?,
+                config: p.map()?,
+            },
+            kind::BROKER_CONFIG_SET => MetadataRecord::BrokerConfigSet {
+                node: Some(p.i32()?)
+                    .filter(|node| *node != EVERY_BROKER)
+                    .map(NodeId),
                 config: p.map()?,
             },
             kind::PRODUCER_ID_BLOCK => {
@@ -293,6 +317,12 @@ mod tests {
                 .prop_map(|(id, partitions)| MetadataRecord::PartitionsAdded { id, partitions }),
             (id, any_config())
                 .prop_map(|(id, config)| MetadataRecord::TopicConfigSet { id, config }),
+            (proptest::option::of(0..i32::MAX), any_config()).prop_map(|(node, config)| {
+                MetadataRecord::BrokerConfigSet {
+                    node: node.map(NodeId),
+                    config,
+                }
+            }),
             (any::<i32>(), 0..i64::MAX / 2, 1..i64::MAX / 2).prop_map(
                 |(coordinator_partition, first, count)| MetadataRecord::ProducerIdBlock {
                     coordinator_partition,

@@ -18,6 +18,22 @@ pub struct TopicConfigKey {
     pub doc: &'static str,
 }
 
+impl TopicConfigKey {
+    /// The broker setting that changes this config's default while the broker runs, as in Kafka the
+    /// strongest one. It has the config's own unit.
+    pub fn dynamic_synonym(&self) -> Option<&'static str> {
+        let strongest = self.synonyms.first()?;
+        (strongest.unit == SynonymUnit::Same).then_some(strongest.key)
+    }
+}
+
+/// The topic config whose default a broker setting changes while the broker runs.
+pub fn dynamic_broker_key(name: &str) -> Option<&'static TopicConfigKey> {
+    TOPIC_CONFIGS
+        .iter()
+        .find(|key| key.dynamic_synonym() == Some(name))
+}
+
 /// A broker setting that a topic config takes its default from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TopicSynonym {

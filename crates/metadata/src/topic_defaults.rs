@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use crate::describe::ConfigSource;
 use crate::topic_config::{TOPIC_CONFIGS, TopicConfig, TopicConfigKey, TopicOverrides};
 
 /// A broker setting that somebody set, in the unit of the topic config it is the default of.
@@ -13,8 +14,11 @@ pub struct BrokerValue {
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct TopicDefaults {
     config: TopicConfig,
-    /// The strongest broker value of each topic config that has one.
+    /// The strongest broker value of each topic config that has one, of those given at the start.
     set: BTreeMap<&'static str, BrokerValue>,
+    /// Dynamic broker values of topic configs, the strongest first: they win over all of `set`,
+    /// because only the strongest synonym of a config can be set while the broker runs.
+    dynamic: BTreeMap<&'static str, Vec<(ConfigSource, String)>>,
 }
 
 impl TopicDefaults {
@@ -47,22 +51,63 @@ impl TopicDefaults {
         Ok(TopicDefaults {
             config: TopicOverrides::parse(&overrides).over(&TopicConfig::default()),
             set: values,
+            dynamic: BTreeMap::new(),
         })
+    }
+
+    /// These defaults under dynamic settings: `broker`'s own, then those of every broker. A name or
+    /// value that is not known counts as not set.
+    pub fn with_dynamic(
+        &self,
+        broker: &BTreeMap<String, String>,
+        every_broker: &BTreeMap<String, String>,
+    ) -> TopicDefaults {
+        let mut dynamic = BTreeMap::new();
+        let mut overrides = BTreeMap::new();
+        for key in TOPIC_CONFIGS {
+            let Some(synonym) = key.dynamic_synonym() else {
+                continue;
+            };
+            let sources = [
+                (ConfigSource::DynamicBroker, broker),
+                (ConfigSource::DynamicDefaultBroker, every_broker),
+            ];
+            let set: Vec<(ConfigSource, String)> = sources
+                .into_iter()
+                .filter_map(|(source, set)| Some((source, set.get(synonym)?.clone())))
+                .collect();
+            if let Some((_, value)) = set.first() {
+                overrides.insert(key.name.to_owned(), value.clone());
+                dynamic.insert(key.name, set);
+            }
+        }
+        TopicDefaults {
+            config: TopicOverrides::parse(&overrides).over(&self.config),
+            set: self.set.clone(),
+            dynamic,
+        }
+    }
+
+    /// A topic config's dynamic broker values, the strongest first.
+    pub fn dynamic_values(&self, key: &TopicConfigKey) -> &[(ConfigSource, String)] {
+        self.dynamic.get(key.name).map_or(&[], Vec::as_slice)
     }
 
     pub fn config(&self) -> &TopicConfig {
         &self.config
     }
 
-    /// The broker setting that gives this topic config its default, if one was set.
+    /// The broker setting that gives this topic config its default, if one was set at the start.
     pub fn broker_value(&self, key: &TopicConfigKey) -> Option<&BrokerValue> {
         self.set.get(key.name)
     }
 
     /// The value a topic gets that sets nothing.
     pub fn value(&self, key: &TopicConfigKey) -> String {
-        self.broker_value(key)
-            .map_or_else(|| key.default.to_owned(), |set| set.value.clone())
+        let dynamic = self.dynamic_values(key).first().map(|(_, value)| value);
+        dynamic
+            .or_else(|| self.broker_value(key).map(|set| &set.value))
+            .map_or_else(|| key.default.to_owned(), Clone::clone)
     }
 }
 
@@ -89,6 +134,41 @@ mod tests {
         let segment = topic_config_key("segment.bytes").unwrap();
         assert_eq!(defaults.broker_value(segment), None);
         assert_eq!(defaults.value(segment), "1073741824");
+    }
+
+    #[test]
+    fn dynamic_values_win_over_those_of_the_start() {
+        let at_start = TopicDefaults::new(|key| match key {
+            "log.retention.hours" => Some("1".to_owned()),
+            "message.max.bytes" => Some("77".to_owned()),
+            _ => None,
+        })
+        .unwrap();
+        let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let owned = |(k, v): &(&str, &str)| (k.to_string(), v.to_string());
+            pairs.iter().map(owned).collect()
+        };
+        let here = map(&[("log.retention.ms", "5")]);
+        let everywhere = map(&[
+            ("log.retention.ms", "6"),
+            ("message.max.bytes", "88"),
+            ("log.retention.hours", "9"),
+            ("bogus", "1"),
+        ]);
+        let defaults = at_start.with_dynamic(&here, &everywhere);
+        assert_eq!(defaults.config().retention_ms, 5);
+        assert_eq!(defaults.config().max_message_bytes, 88);
+        let retention = topic_config_key("retention.ms").unwrap();
+        assert_eq!(defaults.value(retention), "5");
+        let chain: Vec<ConfigSource> = (defaults.dynamic_values(retention).iter())
+            .map(|(source, _)| *source)
+            .collect();
+        let both = [
+            ConfigSource::DynamicBroker,
+            ConfigSource::DynamicDefaultBroker,
+        ];
+        assert_eq!(chain, both);
+        assert_eq!(at_start.with_dynamic(&map(&[]), &map(&[])), at_start);
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub enum Reply {
     CreateTopics(Vec<CreatedTopic>),
     /// One result per topic of the request, in its order.
     CreatePartitions(Vec<Result<(), Refusal>>),
-    /// One result per topic of the request, in its order.
+    /// One result per resource of the request, in its order.
     AlterConfigs(Vec<Result<(), Refusal>>),
     DeleteTopics(Vec<DeletedTopic>),
     Join(JoinReply),

@@ -24,9 +24,7 @@ pub enum CheckpointError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     /// There are checkpoints, and none can be read.
-    #[error(
-        "no checkpoint can be read ({faults}); restore the data directory from a copy"
-    )]
+    #[error("no checkpoint can be read ({faults}); restore the data directory from a copy")]
     AllDamaged { faults: String },
     /// A whole checkpoint of a later version.
     #[error(

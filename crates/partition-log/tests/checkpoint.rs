@@ -136,11 +136,7 @@ fn both_damaged_is_an_error_that_names_the_mend() {
     let error = latest(&disk).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, CheckpointError::AllDamaged { .. }));
-    for part in [
-        "from a copy",
-        "0001: position",
-        "0002: position",
-    ] {
+    for part in ["from a copy", "0001: position", "0002: position"] {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(

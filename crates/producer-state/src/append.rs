@@ -41,7 +41,7 @@ pub enum AppendVerdict {
     /// It is in the log already: answered like the original, nothing is appended.
     Duplicate {
         base_offset: i64,
-        /// -1 under CreateTime.
+        /// The original's highest timestamp, also under CreateTime, as in Kafka.
         log_append_time: i64,
     },
 }

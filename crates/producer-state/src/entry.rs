@@ -1,4 +1,4 @@
-use tidemark_record_batch::{BatchHeader, TimestampType};
+use tidemark_record_batch::BatchHeader;
 use tidemark_types::{CoordinatorEpoch, ProducerEpoch};
 
 /// Batches remembered per producer: a client has at most five unanswered requests per connection
@@ -12,7 +12,8 @@ pub struct BatchMeta {
     /// Records less one, in sequences as in offsets.
     pub last_offset_delta: i32,
     pub base_offset: i64,
-    /// The broker's time under LogAppendTime, -1 under CreateTime, as Produce answers it.
+    /// The batch's highest timestamp (ms), under LogAppendTime the time it was appended at: what
+    /// Kafka answers to a repeat, whatever the timestamp type.
     pub log_append_time: i64,
 }
 
@@ -22,10 +23,7 @@ impl BatchMeta {
             base_sequence: header.base_sequence,
             last_offset_delta: header.last_offset_delta,
             base_offset: header.base_offset,
-            log_append_time: match header.attributes.timestamp_type() {
-                TimestampType::LogAppendTime => header.max_timestamp,
-                TimestampType::CreateTime => -1,
-            },
+            log_append_time: header.max_timestamp,
         }
     }
 

@@ -8,6 +8,9 @@ use tidemark_producer_state::{AppendVerdict, Origin, PartitionProducers};
 use tidemark_record_batch::{Attributes, BatchHeader, ControlType};
 use tidemark_types::{CoordinatorEpoch, ErrorCode, LeaderEpoch, ProducerEpoch, ProducerId};
 
+/// Of every batch: what a repeat is answered with.
+const MAX_TIMESTAMP: i64 = 77;
+
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     producer_id: i64,
@@ -85,7 +88,7 @@ impl Model {
             {
                 return Ok(AppendVerdict::Duplicate {
                     base_offset: *base_offset,
-                    log_append_time: -1,
+                    log_append_time: MAX_TIMESTAMP,
                 });
             }
             if sent.epoch < known.epoch {
@@ -149,7 +152,7 @@ fn header(sent: Sent, base_offset: i64) -> BatchHeader {
         },
         last_offset_delta: sent.records - 1,
         base_timestamp: 0,
-        max_timestamp: 0,
+        max_timestamp: MAX_TIMESTAMP,
         producer_id: ProducerId(sent.producer_id),
         producer_epoch: ProducerEpoch(sent.epoch),
         base_sequence: sent.base_sequence,

@@ -55,8 +55,12 @@ pub(crate) fn reader<'a>(
         Codec::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(body)),
         Codec::Snappy => Box::new(SnappyReader::new(body, left)),
         Codec::Lz4 => {
-            // The decoder would take the legacy format too, which no Kafka client writes.
-            if !body.starts_with(&LZ4_FRAME_MAGIC) {
+            // The decoder would take the legacy format too, which no Kafka client writes, and frames
+            // whose blocks lean on each other, which Java consumers refuse to read.
+            let independent = body
+                .get(4)
+                .is_some_and(|flags| flags & LZ4_INDEPENDENT_BLOCKS != 0);
+            if !body.starts_with(&LZ4_FRAME_MAGIC) || !independent {
                 return Err(BatchError::Decompress);
             }
             Box::new(Lz4Reader::new(body))
@@ -82,6 +86,8 @@ pub(crate) fn decompress(
     Ok(out.into())
 }
 
+/// In the flag byte of an LZ4 frame.
+const LZ4_INDEPENDENT_BLOCKS: u8 = 0x20;
 const LZ4_FRAME_MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 
 /// Reads at most `left` bytes of `inner`; one more is an error, not an end.

@@ -162,10 +162,12 @@ fn one_whole_batch(records: &[u8]) -> Result<BatchHeader, Refusal> {
     if let Some(rest) = records.get(header.size_bytes()..)
         && !rest.is_empty()
     {
-        // Kafka looks whether it is a second batch first.
-        match BatchHeader::parse(rest) {
-            Ok(_) | Err(BatchError::Truncated | BatchError::Magic(0 | 1)) => {}
-            Err(error) => return Err(Refusal::new(ErrorCode::CorruptMessage, error.to_string())),
+        // Kafka looks whether they can begin a second batch, and then at the CRC.
+        if !begins_a_batch(rest) || !crc_is_valid(&records[..header.size_bytes()]) {
+            return Err(Refusal::new(
+                ErrorCode::CorruptMessage,
+                "bytes that are no batch follow the batch, or it is damaged",
+            ));
         }
         return Err(Refusal::new(
             ErrorCode::InvalidRecord,
@@ -173,6 +175,16 @@ fn one_whole_batch(records: &[u8]) -> Result<BatchHeader, Refusal> {
         ));
     }
     Ok(header)
+}
+
+/// False for bytes whose length or magic no batch has; what is too short to tell may be one.
+fn begins_a_batch(bytes: &[u8]) -> bool {
+    // The least that a batch of the oldest format counts behind its length field.
+    const LEAST_LENGTH: i32 = 14;
+    let length = bytes.get(8..12).and_then(|field| field.try_into().ok());
+    let length = length.map(i32::from_be_bytes);
+    let magic = bytes.get(16);
+    length.is_none_or(|length| length >= LEAST_LENGTH) && magic.is_none_or(|magic| *magic <= 2)
 }
 
 fn check_header(batch: &[u8], header: &BatchHeader, rules: &ProduceRules) -> Result<(), Refusal> {

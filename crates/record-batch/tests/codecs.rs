@@ -84,8 +84,8 @@ fn a_bomb_is_refused_at_the_bound() {
 #[test]
 fn the_bound_is_the_larger_of_ratio_and_floor_below_the_maximum() {
     let limits = DecompressLimits::default();
-    assert_eq!(limits.bound_bytes(0), 1 << 20);
-    assert_eq!(limits.bound_bytes(1 << 14), 1 << 20);
+    assert_eq!(limits.bound_bytes(0), 16 << 20);
+    assert_eq!(limits.bound_bytes(1 << 14), 16 << 20);
     assert_eq!(limits.bound_bytes(1 << 20), 64 << 20);
     assert_eq!(limits.bound_bytes(1 << 30), 128 << 20);
     assert_eq!(limits.bound_bytes(usize::MAX), 128 << 20);
@@ -113,6 +113,16 @@ fn snappy_claims_take_no_memory() {
 fn lz4s_legacy_frame_is_no_kafka_format() {
     let body = [0x02, 0x21, 0x4c, 0x18, 1, 0, 0, 0, 0];
     let batch = with_bits(with_body(plain(1), &body), 3);
+    assert_eq!(read(&batch), Err(BatchError::Decompress));
+}
+
+/// Kafka's own reader refuses such a frame: what we stored Java consumers could not read.
+#[test]
+fn an_lz4_frame_whose_blocks_lean_on_each_other_is_refused() {
+    let body = Form::Lz4Linked.compress(&plain(1)[HEADER_BYTES..]);
+    let batch = with_bits(with_body(plain(1), &body), 3);
+    let refusal = validate_produce(&batch, &rules()).unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::InvalidRecord);
     assert_eq!(read(&batch), Err(BatchError::Decompress));
 }
 

@@ -10,7 +10,7 @@ use kafka_protocol::messages::api_versions_response::{
 use kafka_protocol::protocol::StrBytes;
 use tidemark_types::ErrorCode;
 
-use crate::api::ApiTable;
+use crate::api::{ApiKey, ApiTable};
 
 /// A feature of the cluster, such as `transaction.version`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,8 +71,12 @@ pub fn api_versions_response(
         .with_finalized_features_epoch(finalized_features_epoch)
 }
 
-/// The answer to an ApiVersions request whose version is not served: error 35 and our ranges, to be
-/// encoded at version 0, from which every client can go on (KIP-511).
+/// The answer to an ApiVersions request whose version is not served: error 35 and the range of
+/// ApiVersions itself, to be encoded at version 0, from which every client can go on (KIP-511).
 pub fn unsupported_version() -> ApiVersionsResponse {
-    api_versions_response(0, ErrorCode::UnsupportedVersion, &[], -1)
+    let mut response = api_versions_response(0, ErrorCode::UnsupportedVersion, &[], -1);
+    response
+        .api_keys
+        .retain(|api| api.api_key == ApiKey::ApiVersions.code());
+    response
 }

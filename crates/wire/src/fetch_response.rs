@@ -48,6 +48,9 @@ pub struct FetchPartition {
     pub log_start_offset: i64,
     /// The transactions a read_committed reader must leave out; `None` (null) for read_uncommitted.
     pub aborted_transactions: Option<Vec<AbortedTransaction>>,
+    /// Where the log leaves the one that the client has read: the largest epoch at or below the
+    /// client's last, and its end offset; from v12 on (KIP-595, KIP-320).
+    pub diverging_epoch: Option<(LeaderEpoch, i64)>,
     /// Told to a client that asked the wrong leader or knows a stale epoch; from v12 on.
     pub current_leader: Option<(NodeId, LeaderEpoch)>,
     /// Whole batches, in offset order; the last may be cut off. Chunks join on the wire.
@@ -165,16 +168,25 @@ impl Writer {
             self.chunks.tail.put_i32(NO_PREFERRED_READ_REPLICA);
         }
         self.records(partition.records)?;
-        match partition.current_leader {
-            Some((leader_id, leader_epoch)) if self.flexible => {
-                let out = &mut self.chunks.tail;
-                // One tagged field: tag 1, 4 + 4 bytes and no tagged fields inside.
-                out.put_slice(&[1, 1, 9]);
-                out.put_i32(leader_id.0);
-                out.put_i32(leader_epoch.0);
-                out.put_u8(0);
-            }
-            _ => self.no_tagged_fields(),
+        if !self.flexible {
+            return Ok(());
+        }
+        let (diverging, leader) = (partition.diverging_epoch, partition.current_leader);
+        let out = &mut self.chunks.tail;
+        out.put_u8(u8::from(diverging.is_some()) + u8::from(leader.is_some()));
+        if let Some((epoch, end_offset)) = diverging {
+            // Tag 0: 4 + 8 bytes and no tagged fields inside.
+            out.put_slice(&[0, 13]);
+            out.put_i32(epoch.0);
+            out.put_i64(end_offset);
+            out.put_u8(0);
+        }
+        if let Some((leader_id, leader_epoch)) = leader {
+            // Tag 1: 4 + 4 bytes and no tagged fields inside.
+            out.put_slice(&[1, 9]);
+            out.put_i32(leader_id.0);
+            out.put_i32(leader_epoch.0);
+            out.put_u8(0);
         }
         Ok(())
     }

@@ -57,6 +57,11 @@ fn null_is_accepted_where_the_codec_accepts_it() {
                 break;
             }
             let walker = check_request(key, version, &written);
+            if (key, version, number) == (ApiKey::Metadata, 0, 0) {
+                // The codec takes null for the topics of every version; Kafka's schema does from v1.
+                assert!(walker.is_err());
+                continue;
+            }
             assert_eq!(
                 walker.is_ok(),
                 codec(key, version, &written).is_some(),

@@ -2,8 +2,8 @@
 
 use bytes::{Buf, Bytes};
 use kafka_protocol::messages::fetch_response::{
-    AbortedTransaction as CodecAborted, FetchResponse as CodecResponse, FetchableTopicResponse,
-    LeaderIdAndEpoch, PartitionData,
+    AbortedTransaction as CodecAborted, EpochEndOffset, FetchResponse as CodecResponse,
+    FetchableTopicResponse, LeaderIdAndEpoch, PartitionData,
 };
 use kafka_protocol::messages::{
     BrokerId, ProducerId as CodecProducerId, ResponseHeader, TopicName,
@@ -36,6 +36,14 @@ fn to_codec(response: &FetchResponse, version: i16) -> CodecResponse {
             .with_log_start_offset(partition.log_start_offset)
             .with_aborted_transactions(aborted)
             .with_records(Some(partition.records.concat().into()));
+        let data = match partition.diverging_epoch {
+            Some((epoch, end_offset)) if version >= 12 => data.with_diverging_epoch(
+                EpochEndOffset::default()
+                    .with_epoch(epoch.0)
+                    .with_end_offset(end_offset),
+            ),
+            _ => data,
+        };
         match partition.current_leader {
             Some((id, epoch)) => data.with_current_leader(
                 LeaderIdAndEpoch::default()
@@ -72,6 +80,7 @@ fn partition(records: Vec<Bytes>) -> FetchPartition {
         last_stable_offset: 9,
         log_start_offset: 1,
         aborted_transactions: None,
+        diverging_epoch: None,
         current_leader: None,
         records,
     }
@@ -97,17 +106,19 @@ fn any_partition() -> impl Strategy<Value = FetchPartition> {
     let slice = prop::sample::select(&[0usize, 1, 61, 127, 128, 511, 512, 513, 2_000, 17_000][..])
         .prop_map(|bytes| Bytes::from(vec![0xab; bytes]));
     let records = prop::collection::vec(slice, 0..4);
-    // The codec leaves out a current leader of (-1, -1), its default.
+    // The codec leaves out what has its default: a current leader or a diverging epoch of (-1, -1).
+    let diverging = (0i32..5, any::<i64>());
     let leader = (0i32..5, any::<i32>());
     (
         any::<(i32, i64, i64, i64)>(),
         error,
         prop::option::of(aborted),
+        prop::option::of(diverging),
         prop::option::of(leader),
         records,
     )
         .prop_map(
-            |(numbers, error_code, aborted, leader, records)| FetchPartition {
+            |(numbers, error_code, aborted, diverging, leader, records)| FetchPartition {
                 partition_index: numbers.0,
                 error_code,
                 high_watermark: numbers.1,
@@ -120,6 +131,7 @@ fn any_partition() -> impl Strategy<Value = FetchPartition> {
                     };
                     aborted.into_iter().map(one).collect()
                 }),
+                diverging_epoch: diverging.map(|(epoch, end)| (LeaderEpoch(epoch), end)),
                 current_leader: leader.map(|(id, epoch)| (NodeId(id), LeaderEpoch(epoch))),
                 records,
             },

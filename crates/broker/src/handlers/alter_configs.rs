@@ -1,7 +1,7 @@
-//! AlterConfigs (33), v0-v2: a topic's whole set of own configs. What is not named goes back to its
-//! default, which is why clients have IncrementalAlterConfigs since.
+//! AlterConfigs (33), v0-v2: a topic's or broker's whole set of own configs. What is not named goes
+//! back to its default, which is why clients have IncrementalAlterConfigs since.
 //!
-//! v1 throttling; v2 flexible. The broker's own settings are read-only.
+//! v1 throttling; v2 flexible.
 
 use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
 use kafka_protocol::messages::{AlterConfigsRequest, AlterConfigsResponse};
@@ -27,7 +27,6 @@ pub(crate) async fn handle(cx: Cx, request: AlterConfigsRequest) -> Pending {
                     .map(|config| Named {
                         name: config.name.to_string(),
                         lacks_value: config.value.is_none(),
-                        is_deletion: false,
                     })
                     .collect(),
             }

@@ -5,7 +5,7 @@
 //! any state, so also while the broker replays its journal.
 
 use bytes::Bytes;
-use kafka_protocol::messages::RequestKind;
+use kafka_protocol::messages::{ApiVersionsResponse, RequestKind};
 use tidemark_types::ErrorCode;
 use tidemark_wire::api_versions::{Feature, api_versions_response};
 use tidemark_wire::{RequestHeader, WireError, decode_body, encode_response};
@@ -43,16 +43,16 @@ pub(crate) fn handle(header: &RequestHeader, body: Bytes) -> Result<Pending, Wir
     let named = header.api_version < 3
         || (is_software_name(&request.client_software_name)
             && is_software_name(&request.client_software_version));
-    let error = match named {
-        true => ErrorCode::None,
-        false => ErrorCode::InvalidRequest,
+    let response = match named {
+        true => api_versions_response(
+            header.api_version,
+            ErrorCode::None,
+            FEATURES,
+            FINALIZED_FEATURES_EPOCH,
+        ),
+        // Nothing but the error, as in Kafka: the client asks again without a name.
+        false => ApiVersionsResponse::default().with_error_code(ErrorCode::InvalidRequest.code()),
     };
-    let response = api_versions_response(
-        header.api_version,
-        error,
-        FEATURES,
-        FINALIZED_FEATURES_EPOCH,
-    );
     let frame = encode_response(
         header.api_key,
         header.api_version,

@@ -1,11 +1,11 @@
 //! What IncrementalAlterConfigs and AlterConfigs share: Kafka's checks of a request before its
-//! resources are looked at, and the way of the topics through the owner.
+//! resources are looked at, and the way of the resources through the owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidemark_metadata::Refusal;
-use tidemark_owner::{AlterConfigs, AlterTopic, Alteration, Command, Reply};
-use tidemark_types::ErrorCode;
+use tidemark_owner::{AlterConfigs, AlterResource, Alteration, Command, ConfigResource, Reply};
+use tidemark_types::{ErrorCode, NodeId};
 
 use super::{Cx, Outcome, Pending, wrong_reply};
 
@@ -26,7 +26,6 @@ pub(crate) struct Named {
     pub name: String,
     /// It comes without a value, and needs one.
     pub lacks_value: bool,
-    pub is_deletion: bool,
 }
 
 /// Alters what may be altered and answers with one result per resource, in their order.
@@ -41,7 +40,7 @@ pub(crate) async fn alter(
         let key = (resource.kind, resource.name.as_str());
         *times_named.entry(key).or_default() += 1;
     }
-    let checked: Vec<Result<Goes, Refusal>> = resources
+    let checked: Vec<Result<ConfigResource, Refusal>> = resources
         .iter()
         .map(
             |resource| match times_named[&(resource.kind, &*resource.name)] {
@@ -52,23 +51,21 @@ pub(crate) async fn alter(
             },
         )
         .collect();
-    let mut topics = Vec::new();
-    let planned: Vec<Result<Goes, Refusal>> = resources
+    let mut submitted = Vec::new();
+    let planned: Vec<Result<(), Refusal>> = resources
         .into_iter()
         .zip(checked)
-        .map(|(resource, goes)| {
-            if goes? == Goes::Nowhere {
-                return Ok(Goes::Nowhere);
-            }
-            topics.push(AlterTopic {
-                name: resource.name,
-                alteration: resource.alteration?,
+        .map(|(asked, resource)| {
+            let resource = resource?;
+            submitted.push(AlterResource {
+                resource,
+                alteration: asked.alteration?,
             });
-            Ok(Goes::ToTheOwner)
+            Ok(())
         })
         .collect();
     let command = Command::AlterConfigs(AlterConfigs {
-        topics,
+        resources: submitted,
         validate_only,
     });
     cx.call(command, move |cx, reply| {
@@ -84,9 +81,9 @@ pub(crate) async fn alter(
         };
         let results = planned
             .into_iter()
-            .map(|planned| match planned? {
-                Goes::Nowhere => Ok(()),
-                Goes::ToTheOwner => altered.next().unwrap_or_else(timed_out),
+            .map(|planned| {
+                planned?;
+                altered.next().unwrap_or_else(timed_out)
             })
             .collect();
         respond(cx, results)
@@ -94,15 +91,7 @@ pub(crate) async fn alter(
     .await
 }
 
-/// Where a resource's changes go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Goes {
-    ToTheOwner,
-    /// There is nothing to change.
-    Nowhere,
-}
-
-fn check(cx: &Cx, resource: &Resource) -> Result<Goes, Refusal> {
+fn check(cx: &Cx, resource: &Resource) -> Result<ConfigResource, Refusal> {
     let mut names = BTreeSet::new();
     if !resource.configs.iter().all(|c| names.insert(&c.name)) {
         return Err(invalid("Error due to duplicate config keys".to_owned()));
@@ -116,42 +105,24 @@ fn check(cx: &Cx, resource: &Resource) -> Result<Goes, Refusal> {
         return Err(invalid(format!("Null value not supported for : {lacking}")));
     }
     match resource.kind {
-        TOPIC => Ok(Goes::ToTheOwner),
-        BROKER => check_broker(cx, resource).map(|()| Goes::Nowhere),
+        TOPIC => Ok(ConfigResource::Topic(resource.name.clone())),
+        BROKER => broker(cx, &resource.name).map(ConfigResource::Broker),
         other => Err(invalid(format!("Unknown resource type {other}"))),
     }
 }
 
-/// The broker's own settings are read at its start and are read-only afterwards, all of them. So
-/// none was ever set this way, and taking one back changes nothing.
-fn check_broker(cx: &Cx, resource: &Resource) -> Result<(), Refusal> {
-    let here = cx.shared.settings.node_id;
-    // The empty name is the default of all brokers.
-    if !resource.name.is_empty() {
-        match resource.name.parse::<i32>() {
-            Ok(id) if id == here => {}
-            Ok(id) => {
-                return Err(invalid(format!(
-                    "Unexpected broker id, expected {here}, but received {id}"
-                )));
-            }
-            Err(_) => {
-                return Err(invalid(format!(
-                    "Node id must be an integer, but it is: {}",
-                    resource.name
-                )));
-            }
-        }
-    }
-    let set: Vec<&str> = (resource.configs.iter())
-        .filter(|config| !config.is_deletion)
-        .map(|config| config.name.as_str())
-        .collect();
-    match set.is_empty() {
-        true => Ok(()),
-        false => Err(invalid(format!(
-            "Cannot update these configs dynamically: Set({})",
-            set.join(", ")
+/// This broker, or with the empty name (`None`) every broker.
+fn broker(cx: &Cx, name: &str) -> Result<Option<NodeId>, Refusal> {
+    let here = cx.shared.node_id();
+    match name.parse::<i32>() {
+        _ if name.is_empty() => Ok(None),
+        Ok(id) if id == here.0 => Ok(Some(here)),
+        Ok(id) => Err(invalid(format!(
+            "Unexpected broker id, expected {}, but received {id}",
+            here.0
+        ))),
+        Err(_) => Err(invalid(format!(
+            "Node id must be an integer, but it is: {name}"
         ))),
     }
 }

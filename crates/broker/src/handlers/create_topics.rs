@@ -89,7 +89,7 @@ pub(crate) async fn handle(cx: Cx, request: CreateTopicsRequest) -> Pending {
 
 /// The new topic's whole configuration, its own values and the broker's.
 fn configs(cx: &Cx, own: &BTreeMap<String, String>) -> Vec<CreatableTopicConfigs> {
-    describe_topic_configs(own, &cx.shared.settings.topic_defaults)
+    describe_topic_configs(own, &cx.shared.read().defaults)
         .into_iter()
         .map(|entry| {
             CreatableTopicConfigs::default()

@@ -8,7 +8,10 @@ use kafka_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResponse, DescribeConfigsResult,
     DescribeConfigsSynonym,
 };
-use tidemark_metadata::{ConfigEntry, describe_topic_configs, validate_topic_name};
+use tidemark_metadata::{
+    ConfigEntry, describe_every_broker, describe_topic_configs, overlay_dynamic,
+    validate_topic_name,
+};
 use tidemark_types::{CLUSTER_METADATA, ErrorCode};
 
 use super::{Cx, Pending, text};
@@ -53,7 +56,8 @@ fn find(
     match resource.resource_type {
         TOPIC => {
             validate_topic_name(name).map_err(|why| (ErrorCode::InvalidTopicException, why))?;
-            let image = cx.shared.read().image;
+            let view = cx.shared.read();
+            let image = &view.image;
             let topic = image
                 .topic(name)
                 .filter(|_| name != CLUSTER_METADATA)
@@ -61,15 +65,14 @@ fn find(
                     let message = "This server does not host this topic-partition.".to_owned();
                     (ErrorCode::UnknownTopicOrPartition, message)
                 })?;
-            Ok(describe_topic_configs(
-                &topic.config,
-                &cx.shared.settings.topic_defaults,
-            ))
+            Ok(describe_topic_configs(&topic.config, &view.defaults))
         }
         // The empty name is the default of all brokers.
-        BROKER if name.is_empty() => Ok(Vec::new()),
+        BROKER if name.is_empty() => Ok(describe_every_broker(&cx.shared.read().image)),
         BROKER if name == cx.shared.settings.node_id.to_string() => {
-            Ok(cx.shared.settings.describe_broker_configs())
+            let mut entries = cx.shared.settings.describe_broker_configs();
+            overlay_dynamic(&mut entries, &cx.shared.read().image);
+            Ok(entries)
         }
         BROKER if name.parse::<i32>().is_err() => Err((
             ErrorCode::InvalidRequest,

@@ -99,6 +99,7 @@ fn opening(api_version: i16, request: &FetchRequest) -> Opening {
         known_as: None,
         partition: asked.partition,
         current_leader_epoch: asked.current_leader_epoch,
+        last_fetched_epoch: asked.last_fetched_epoch,
         fetch_offset: asked.fetch_offset,
         max_bytes: asked.partition_max_bytes,
     };
@@ -227,6 +228,7 @@ fn read_all(cx: &Cx, request: &FetchRequest, wanted: &[Wanted], reads: Reads) ->
             found.must_answer = true;
             empty(wanted.partition, error)
         });
+        found.must_answer |= partition.diverging_epoch.is_some();
         let bytes: usize = partition.records.iter().map(bytes::Bytes::len).sum();
         budget = budget.saturating_sub(bytes);
         found.bytes += bytes;
@@ -260,6 +262,7 @@ fn empty(index: i32, error_code: ErrorCode) -> FetchPartition {
         last_stable_offset: -1,
         log_start_offset: -1,
         aborted_transactions: None,
+        diverging_epoch: None,
         current_leader: None,
         records: Vec::new(),
     }
@@ -275,7 +278,9 @@ fn read_partition(
     is_first: bool,
 ) -> Result<FetchPartition, ErrorCode> {
     let version = log.at(view.tick());
-    check_leader_epoch(wanted.current_leader_epoch, version.leader_epoch)?;
+    // As in Kafka, where Fetch takes any negative epoch for none.
+    let known_epoch = wanted.current_leader_epoch.max(-1);
+    check_leader_epoch(known_epoch, version.leader_epoch)?;
     let high_watermark = version.log_end_offset;
     let mut partition = FetchPartition {
         high_watermark,
@@ -284,6 +289,11 @@ fn read_partition(
         ..empty(wanted.partition, ErrorCode::None)
     };
     let from = wanted.fetch_offset;
+    partition.diverging_epoch = divergence(wanted, log, high_watermark)?;
+    if partition.diverging_epoch.is_some() {
+        // Not from here: the client goes back to where its log and this one are the same.
+        return Ok(partition);
+    }
     // The range is judged by the high watermark, also for read_committed: what lies between the
     // last stable offset and it is not an error, only not yet there.
     if from < version.log_start_offset || from > high_watermark {
@@ -320,6 +330,24 @@ fn read_partition(
         );
     }
     Ok(partition)
+}
+
+/// Where the log leaves the one that the client has read, if it does: the client's last batch is of
+/// an epoch that ended before its position. OFFSET_OUT_OF_RANGE for an epoch that never was.
+fn divergence(
+    wanted: &Wanted,
+    log: &PartitionLog,
+    log_end_offset: i64,
+) -> Result<Option<(LeaderEpoch, i64)>, ErrorCode> {
+    if wanted.last_fetched_epoch < 0 {
+        return Ok(None);
+    }
+    let last = LeaderEpoch(wanted.last_fetched_epoch);
+    let (epoch, end_offset) = log
+        .end_offset_for_epoch(last, log_end_offset)
+        .ok_or(ErrorCode::OffsetOutOfRange)?;
+    let diverges = epoch < last || end_offset < wanted.fetch_offset;
+    Ok(diverges.then_some((epoch, end_offset)))
 }
 
 /// KIP-320: a client that knows another leader epoch than ours must learn the present one first.

@@ -1,6 +1,6 @@
-//! IncrementalAlterConfigs (44), v0-v1: changes to single configs of topics (KIP-339).
+//! IncrementalAlterConfigs (44), v0-v1: changes to single configs of topics and brokers (KIP-339).
 //!
-//! v1 flexible. The broker's own settings are read-only.
+//! v1 flexible. Of a broker those settings can change that are the defaults of topic configs.
 
 use kafka_protocol::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
@@ -52,7 +52,6 @@ fn resource(asked: &AlterConfigsResource) -> Resource {
             .map(|config| Named {
                 name: config.name.to_string(),
                 lacks_value: config.value.is_none() && config.config_operation != DELETE,
-                is_deletion: config.config_operation == DELETE,
             })
             .collect(),
         alteration: changes.map(Alteration::Changes),

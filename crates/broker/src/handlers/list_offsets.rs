@@ -1,9 +1,11 @@
 //! ListOffsets (2), v1-v10: offsets by timestamp, all as of one published tick.
 //!
-//! v2 isolation level; v4 leader epochs; v7 the highest timestamp (KIP-734); v8 the first
-//! local and v9 the last tiered offset (KIP-405, KIP-1005): nothing is tiered here; v10 a timeout, which
-//! nothing takes. "Latest" of a
-//! read_committed reader is the last stable offset. A record at or after it is not found.
+//! v2 isolation level; v4 leader epochs; v7 the highest timestamp (KIP-734); v8 the first local and
+//! v9 the last tiered offset (KIP-405, KIP-1005), of which there are none apart; v10 a timeout, which
+//! nothing takes. "Latest" of a read_committed reader is the last stable offset. A record at or after
+//! it is not found.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use kafka_protocol::messages::ListOffsetsRequest;
 use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
@@ -51,19 +53,30 @@ fn list(cx: &Cx, request: &ListOffsetsRequest) -> ListOffsetsResponse {
         .iter()
         .map(|topic| {
             let id = view.image.topic(&topic.name).map(|t| t.id);
+            // A partition that stands twice is answered once, with INVALID_REQUEST.
+            let mut times: BTreeMap<i32, u32> = BTreeMap::new();
+            for wanted in &topic.partitions {
+                *times.entry(wanted.partition_index).or_default() += 1;
+            }
+            let mut answered = BTreeSet::new();
             ListOffsetsTopicResponse::default()
                 .with_name(topic.name.clone())
                 .with_partitions(
                     topic
                         .partitions
                         .iter()
+                        .filter(|wanted| answered.insert(wanted.partition_index))
                         .map(|wanted| {
                             let id = id.map(|id| TopicPartitionId::new(id, wanted.partition_index));
                             let answer = ListOffsetsPartitionResponse::default()
                                 .with_partition_index(wanted.partition_index)
                                 .with_timestamp(-1)
                                 .with_offset(-1);
-                            match find(cx.version(), request.isolation_level, &view, id, wanted) {
+                            let found = match times[&wanted.partition_index] {
+                                1 => find(cx.version(), request.isolation_level, &view, id, wanted),
+                                _ => Err(ErrorCode::InvalidRequest),
+                            };
+                            match found {
                                 Err(error) => answer.with_error_code(error.code()),
                                 Ok((timestamp, offset, leader_epoch)) => {
                                     let answer =

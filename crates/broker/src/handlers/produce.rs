@@ -14,7 +14,7 @@ use kafka_protocol::messages::TopicName;
 use kafka_protocol::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
 };
-use tidemark_metadata::{MessageTimestampType, TopicImage};
+use tidemark_metadata::{MessageTimestampType, TopicDefaults, TopicImage};
 use tidemark_owner::{
     Command, NoteRefused, Produce, ProduceBatch, Produced, Record, RefusedBatch, Reply,
 };
@@ -25,7 +25,7 @@ use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicPartitionId};
 use tidemark_wire::{ProduceRequest, WireError, decode_produce_request};
 
 use crate::admission::Wants;
-use crate::shared::{ADMISSION_PATIENCE, NotDecided};
+use crate::shared::{ADMISSION_PATIENCE, NotDecided, View};
 
 use super::{Cx, Outcome, Pending, text, uuid, wrong_reply};
 
@@ -144,7 +144,9 @@ fn check(
     request: &ProduceRequest,
 ) -> (Vec<Vec<Checked>>, Vec<ProduceBatch>, Vec<RefusedBatch>) {
     let mut damaged = Vec::new();
-    let image = cx.shared.read().image;
+    let View {
+        image, defaults, ..
+    } = cx.shared.read();
     let wall_ms = cx.shared.clock.wall_ms();
     let mut batches: Vec<ProduceBatch> = Vec::new();
     let mut record_bytes = 0;
@@ -161,7 +163,15 @@ fn check(
                 .iter()
                 .map(|partition| {
                     let records = partition.records.as_ref();
-                    match check_batch(cx, request, image, partition.index, records, wall_ms) {
+                    match check_batch(
+                        cx,
+                        request,
+                        image,
+                        &defaults,
+                        partition.index,
+                        records,
+                        wall_ms,
+                    ) {
                         Err(refusal) => {
                             if refusal.code == ErrorCode::CorruptMessage
                                 && let Some(topic) = image
@@ -194,6 +204,7 @@ fn check_batch(
     cx: &Cx,
     request: &ProduceRequest,
     topic: Option<&Arc<TopicImage>>,
+    defaults: &TopicDefaults,
     partition: i32,
     records: Option<&Bytes>,
     wall_ms: i64,
@@ -212,7 +223,7 @@ fn check_batch(
     if topic.internal {
         return Err(refusal(ErrorCode::InvalidTopicException));
     }
-    let config = topic.resolve(&cx.shared.settings.topic_defaults);
+    let config = topic.resolve(defaults);
     let timestamp_type = match config.message_timestamp_type {
         MessageTimestampType::CreateTime => TimestampType::CreateTime,
         MessageTimestampType::LogAppendTime => TimestampType::LogAppendTime,
@@ -250,9 +261,8 @@ fn check_batch(
 
 fn refusal(code: ErrorCode) -> Refusal {
     Refusal {
-        code,
         message: None,
-        record_errors: Vec::new(),
+        ..Refusal::new(code, "")
     }
 }
 
@@ -262,11 +272,20 @@ fn respond(
     checked: &[Vec<Checked>],
     produced: &[Produced],
 ) -> Outcome {
+    let view = cx.shared.read();
     let responses = request
         .topics
         .iter()
         .zip(checked)
         .map(|(topic, checked)| {
+            let image = match cx.version() {
+                13.. => view.image.topic_by_id(topic.topic_id),
+                _ => view.image.topic(&topic.name),
+            };
+            let log_start_offset = |partition| {
+                let id = TopicPartitionId::new(image?.id, partition);
+                Some(view.log(id)?.at(view.tick()).log_start_offset)
+            };
             let partitions = topic.partitions.iter().zip(checked);
             let response = match cx.version() {
                 13.. => TopicProduceResponse::default().with_topic_id(uuid(topic.topic_id)),
@@ -275,7 +294,9 @@ fn respond(
             response.with_partition_responses(
                 partitions
                     .map(|(partition, checked)| {
-                        respond_partition(cx.version(), partition.index, checked, produced)
+                        let log_start_offset = || log_start_offset(partition.index).unwrap_or(-1);
+                        let (version, index) = (cx.version(), partition.index);
+                        respond_partition(version, index, checked, produced, log_start_offset)
                     })
                     .collect(),
             )
@@ -289,6 +310,7 @@ fn respond_partition(
     index: i32,
     checked: &Checked,
     produced: &[Produced],
+    log_start_offset: impl Fn() -> i64,
 ) -> PartitionProduceResponse {
     let answer = PartitionProduceResponse::default()
         .with_index(index)
@@ -307,7 +329,10 @@ fn respond_partition(
             }
         }
         Checked::Refused(refusal) => {
-            let answer = answer.with_error_code(refusal.code.code());
+            let mut answer = answer.with_error_code(refusal.code.code());
+            if version >= 5 && refusal.of_content {
+                answer = answer.with_log_start_offset(log_start_offset());
+            }
             if version < 8 {
                 return answer;
             }

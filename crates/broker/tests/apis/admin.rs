@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use kafka_protocol::messages::alter_configs_request::AlterConfigsResource as ReplacedResource;
 use kafka_protocol::messages::create_partitions_request::{
     CreatePartitionsAssignment, CreatePartitionsTopic,
 };
@@ -12,8 +13,9 @@ use kafka_protocol::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
 use kafka_protocol::messages::{
-    BrokerId, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
-    DescribeClusterRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest,
+    AlterConfigsRequest, BrokerId, CreatePartitionsRequest, CreateTopicsRequest,
+    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
 };
 use tidemark_disk::{Disk, read_all};
 use tidemark_testkit::requests::{self, error_code, text, topic_name};
@@ -295,6 +297,103 @@ async fn a_new_segment_size_is_that_of_the_next_segments() {
     let mut client = broker.client().await;
     three_megabytes(&mut client).await;
     assert_eq!(segments(&broker.stop().await), 7);
+}
+
+/// (value, source) of a config of a topic or a broker, and the sources of its synonyms.
+async fn describe(
+    client: &mut RawClient,
+    (kind, name): (i8, &str),
+    config: &str,
+) -> Option<(String, i8, Vec<i8>)> {
+    let request = DescribeConfigsRequest::default()
+        .with_include_synonyms(true)
+        .with_resources(vec![
+            DescribeConfigsResource::default()
+                .with_resource_type(kind)
+                .with_resource_name(text(name))
+                .with_configuration_keys(Some(vec![text(config)])),
+        ]);
+    let response = client.send(4, &request).await;
+    let found = response.results[0].configs.first()?;
+    let synonyms = found.synonyms.iter().map(|s| s.source).collect();
+    let value = found.value.as_deref()?.to_owned();
+    Some((value, found.config_source, synonyms))
+}
+
+/// KIP-226: the defaults of topic configs change while the broker runs, for it or for every broker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_brokers_defaults_change_while_it_runs() {
+    const TOPIC_SOURCE: i8 = 1;
+    const THIS_BROKER: i8 = 2;
+    const EVERY_BROKER: i8 = 3;
+    const START: i8 = 4;
+    const DEFAULT: i8 = 5;
+    let broker = TestBroker::builder()
+        .set("message.max.bytes", 100_000)
+        .start()
+        .await;
+    let mut client = broker.client().await;
+    client.create_topic("t", 1).await;
+    client
+        .create_topic_with("own", 1, &[("max.message.bytes", "5000")])
+        .await;
+    let (key, topic_key) = ("message.max.bytes", "max.message.bytes");
+    let change = |node: &str, operation: i8, value: Option<&str>| {
+        vec![resource(BROKER, node, &[(key, operation, value)])]
+    };
+    let batch = || Batch::of(&[vec![7; 3_000]]).build();
+    client.produce("t", 0, batch()).await.unwrap();
+
+    let everywhere = change("", SET, Some("2000"));
+    assert_eq!(alter(&mut client, everywhere).await, [OK]);
+    let refused = client.produce("t", 0, batch()).await;
+    assert_eq!(refused, Err(ErrorCode::MessageTooLarge));
+    client.produce("own", 0, batch()).await.unwrap();
+
+    // This broker's own wins over that of all.
+    let here = change("0", SET, Some("4000"));
+    assert_eq!(alter(&mut client, here).await, [OK]);
+    client.produce("t", 0, batch()).await.unwrap();
+    let told =
+        |value: &str, synonyms: &[i8]| Some((value.to_owned(), synonyms[0], synonyms.to_vec()));
+    let chain = [THIS_BROKER, EVERY_BROKER, START, DEFAULT];
+    let of_broker = describe(&mut client, (BROKER, "0"), key).await;
+    assert_eq!(of_broker, told("4000", &chain));
+    let of_all = describe(&mut client, (BROKER, ""), key).await;
+    assert_eq!(of_all, told("2000", &[EVERY_BROKER]));
+    let of_topic = describe(&mut client, (TOPIC, "t"), topic_key).await;
+    assert_eq!(of_topic, told("4000", &chain));
+    let of_own = describe(&mut client, (TOPIC, "own"), topic_key).await;
+    let own_chain = [&[TOPIC_SOURCE][..], &chain].concat();
+    assert_eq!(of_own, told("5000", &own_chain));
+
+    // What cannot be is refused, and changes nothing.
+    let wrong = change("0", SET, Some("many"));
+    let codes = alter(&mut client, wrong).await;
+    assert_eq!(codes, [ErrorCode::InvalidRequest]);
+
+    let broker = broker.crash(6).await.start().await;
+    let mut client = broker.client().await;
+    client.produce("t", 0, batch()).await.unwrap();
+    let taken_back = change("0", DELETE, None);
+    assert_eq!(alter(&mut client, taken_back).await, [OK]);
+    let refused = client.produce("t", 0, batch()).await;
+    assert_eq!(refused, Err(ErrorCode::MessageTooLarge));
+
+    // AlterConfigs names what is set: nothing, here.
+    let replacement = AlterConfigsRequest::default().with_resources(vec![
+        ReplacedResource::default()
+            .with_resource_type(BROKER)
+            .with_resource_name(text("")),
+    ]);
+    let response = client.send(2, &replacement).await;
+    assert_eq!(response.responses[0].error_code, 0);
+    client.produce("t", 0, batch()).await.unwrap();
+    let broker = broker.restart().await;
+    let mut client = broker.client().await;
+    let of_broker = describe(&mut client, (BROKER, "0"), key).await;
+    assert_eq!(of_broker, told("100000", &[START, DEFAULT]));
+    assert_eq!(describe(&mut client, (BROKER, ""), key).await, None);
 }
 
 fn grow(name: &str, count: i32) -> CreatePartitionsTopic {

@@ -73,12 +73,7 @@ fn badly_framed(batch: &Bytes) -> Vec<Broken> {
             INVALID_RECORD,
         )
         .in_kafka(UNKNOWN),
-        broken(
-            "one byte too short",
-            of().length(length - 1).raw(),
-            INVALID_RECORD,
-        )
-        .in_kafka(CORRUPT),
+        broken("one byte too short", of().length(length - 1).raw(), CORRUPT),
         broken(
             "one byte too long",
             of().length(length + 1).raw(),
@@ -160,13 +155,6 @@ fn badly_filled(batch: &Bytes) -> Vec<Broken> {
             INVALID_RECORD,
         )
         .in_kafka(ErrorCode::TransactionalIdAuthorizationFailed),
-        // Kafka refuses it only of records without a time, and else corrects it.
-        broken(
-            "LogAppendTime",
-            of().attribute_bits(0x08).sealed(),
-            invalid_timestamp,
-        )
-        .taken_by_kafka(),
         broken("ticks for times", ticks, invalid_timestamp),
         broken(
             "a tick for the highest time",

@@ -1,16 +1,24 @@
-//! IncrementalAlterConfigs and AlterConfigs of topics. They are in force with the record: a batch
-//! that is checked after the answer is checked by the new configuration.
+//! IncrementalAlterConfigs and AlterConfigs, of topics and of brokers. They are in force with the
+//! record: a batch that is checked after the answer is checked by the new configuration.
 
-use tidemark_metadata::{ConfigChange, Refusal};
-use tidemark_types::ErrorCode;
+use tidemark_metadata::{ConfigChange, MetadataRecord, Refusal};
+use tidemark_types::{ErrorCode, NodeId};
 
 use crate::Owner;
 use crate::command::{Now, Step};
 
-/// What happens to one topic's own configs.
+/// Whose configs are altered.
 #[derive(Clone, Debug)]
-pub struct AlterTopic {
-    pub name: String,
+pub enum ConfigResource {
+    Topic(String),
+    /// The dynamic settings of a broker, or with `None` of every broker.
+    Broker(Option<NodeId>),
+}
+
+/// What happens to one resource's own configs.
+#[derive(Clone, Debug)]
+pub struct AlterResource {
+    pub resource: ConfigResource,
     pub alteration: Alteration,
 }
 
@@ -22,15 +30,16 @@ pub enum Alteration {
     Replacement(Vec<(String, String)>),
 }
 
-/// Each topic is named at most once.
+/// Each resource is named at most once.
 #[derive(Clone, Debug)]
 pub struct AlterConfigs {
-    pub topics: Vec<AlterTopic>,
+    pub resources: Vec<AlterResource>,
     pub validate_only: bool,
 }
 
 impl Owner {
-    /// One result per topic, in the order of the request: a refused one does not hold up the others.
+    /// One result per resource, in the order of the request: a refused one does not hold up the
+    /// others.
     pub(crate) fn alter_configs(
         &mut self,
         request: AlterConfigs,
@@ -39,30 +48,44 @@ impl Owner {
     ) -> Vec<Result<(), Refusal>> {
         let mut draft = self.begin(now);
         let altered = request
-            .topics
+            .resources
             .iter()
-            .map(|topic| {
-                let record = match &topic.alteration {
-                    Alteration::Changes(changes) => self
-                        .metadata
-                        .decide_alter_topic_config(&topic.name, changes),
-                    Alteration::Replacement(configs) => self
-                        .metadata
-                        .decide_replace_topic_config(&topic.name, configs),
-                }?;
-                let Some(record) = record.filter(|_| !request.validate_only) else {
+            .map(|resource| {
+                let records = self.decide_alter(resource)?;
+                if records.is_empty() || request.validate_only {
                     return Ok(());
-                };
-                if !self.has_room_for(&draft, &record) {
-                    let message = "the topic's configuration does not fit one journal record with \
-                                   what stands before it in the request";
+                }
+                if !records
+                    .iter()
+                    .all(|record| self.has_room_for(&draft, record))
+                {
+                    let message = "the configuration does not fit one journal record with what \
+                                   stands before it in the request";
                     return Err((ErrorCode::InvalidRequest, message.to_owned()));
                 }
-                self.append_metadata(&mut draft, &[record]);
+                self.append_metadata(&mut draft, &records);
                 Ok(())
             })
             .collect();
         self.finish(draft, step);
         altered
+    }
+
+    fn decide_alter(&self, resource: &AlterResource) -> Result<Vec<MetadataRecord>, Refusal> {
+        let metadata = &self.metadata;
+        match (&resource.resource, &resource.alteration) {
+            (ConfigResource::Topic(name), Alteration::Changes(changes)) => metadata
+                .decide_alter_topic_config(name, changes)
+                .map(|record| record.into_iter().collect()),
+            (ConfigResource::Topic(name), Alteration::Replacement(configs)) => metadata
+                .decide_replace_topic_config(name, configs)
+                .map(|record| record.into_iter().collect()),
+            (ConfigResource::Broker(node), Alteration::Changes(changes)) => {
+                metadata.decide_alter_broker_config(*node, changes)
+            }
+            (ConfigResource::Broker(node), Alteration::Replacement(configs)) => {
+                metadata.decide_replace_broker_config(*node, configs)
+            }
+        }
     }
 }

@@ -76,9 +76,7 @@ impl Owner {
         now: &Now<'_>,
         step: &mut Step,
     ) -> ErrorCode {
-        if request.group_id.is_empty() {
-            return ErrorCode::InvalidGroupId;
-        }
+        // An empty group id too, as in Kafka: TxnOffsetCommit refuses it.
         let partition = coordinator_partition(&request.group_id, COORDINATOR_PARTITIONS);
         self.enrol(
             &request.transactional_id,

@@ -16,7 +16,7 @@ mod topics;
 mod transactions;
 mod txn_offset_commit;
 
-pub use alter_configs::{AlterConfigs, AlterTopic, Alteration};
+pub use alter_configs::{AlterConfigs, AlterResource, Alteration, ConfigResource};
 pub use create_partitions::{CreatePartitions, GrowTopic};
 pub use delete_groups::OffsetDelete;
 pub(crate) use delete_topics::Deletion;

@@ -46,9 +46,9 @@ pub struct Produced {
     pub error: ErrorCode,
     /// -1 with an error.
     pub base_offset: i64,
-    /// -1 unless the topic stamps its batches (LogAppendTime).
+    /// -1 unless the topic stamps its batches (LogAppendTime), or the batch is a repeat.
     pub log_append_time_ms: i64,
-    /// -1 when it is not known.
+    /// -1 for a batch that was refused before its partition was asked.
     pub log_start_offset: i64,
 }
 
@@ -174,7 +174,16 @@ impl Owner {
             // P7: a producer id that belongs to a transactional id is fenced everywhere, also on
             // partitions that never saw it and for batches outside transactions.
             let meta = self.coordinator.by_producer_id(header.producer_id);
-            txn::check_any_produce(meta, header.producer_id, header.producer_epoch)?;
+            let fenced = txn::check_any_produce(meta, header.producer_id, header.producer_epoch);
+            if let Err(error) = fenced
+                && !header.attributes.is_transactional()
+            {
+                return Ok(Produced {
+                    log_start_offset: partition.log_start_offset,
+                    ..Produced::refused(error)
+                });
+            }
+            fenced?;
             // What the coordinator says counts only where the batch begins the transaction in this
             // partition; the window is asked before it, so that a repeat of an acknowledged batch
             // is answered as it was, also when its transaction has ended since.
@@ -200,8 +209,17 @@ impl Owner {
             if let AppendVerdict::Duplicate {
                 base_offset,
                 log_append_time,
-            } = partition.producers.decide_append(header, origin)?
-            {
+            } = match partition.producers.decide_append(header, origin) {
+                Ok(verdict) => verdict,
+                // What the coordinator refuses has not come to the partition.
+                Err(error) if enrolment == Err(error) => return Err(error),
+                Err(error) => {
+                    return Ok(Produced {
+                        log_start_offset: partition.log_start_offset,
+                        ..Produced::refused(error)
+                    });
+                }
+            } {
                 return Ok(Produced {
                     error: ErrorCode::None,
                     base_offset,

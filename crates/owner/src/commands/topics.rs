@@ -38,7 +38,7 @@ pub struct CreatedTopic {
     pub name: String,
     pub error: ErrorCode,
     pub message: Option<String>,
-    /// Zero unless it was created.
+    /// Zero if it was refused; the id of no topic if it was only validated.
     pub id: TopicId,
     pub partitions: i32,
     /// The topic's own configs, as they are stored.
@@ -135,11 +135,8 @@ impl Owner {
                             name: topic.name.clone(),
                             error: ErrorCode::None,
                             message: None,
-                            id: if request.validate_only {
-                                TopicId::ZERO
-                            } else {
-                                id
-                            },
+                            // Also where it is only validated, as in Kafka.
+                            id,
                             partitions,
                             config,
                         }

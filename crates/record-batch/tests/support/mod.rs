@@ -81,12 +81,11 @@ pub enum Form {
     Zstd,
 }
 
-pub const FORMS: [Form; 6] = [
+pub const FORMS: [Form; 5] = [
     Form::Gzip,
     Form::SnappyRaw,
     Form::SnappyXerial,
     Form::Lz4,
-    Form::Lz4Linked,
     Form::Zstd,
 ];
 
