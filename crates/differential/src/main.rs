@@ -144,3 +144,25 @@ fn run_script(side: &mut Side, steps: &[Step]) -> Vec<Result<Answer>> {
     }
     answers
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_is_one_and_cites_what_is_written_down() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let scripts = read_scripts(&root.join("tests/differential"), &[]).expect("they parse");
+        assert!(scripts.len() >= 12);
+        let text = std::fs::read_to_string(root.join("docs/differences.md")).expect("the file");
+        let differences = Differences::parse(&text).expect("it parses");
+        for script in &scripts {
+            for line in &script.lines {
+                for id in &line.allowed {
+                    let at = format!("{}.txt:{}", script.name, line.number);
+                    assert!(differences.get(id).is_some(), "{at} cites {id}");
+                }
+            }
+        }
+    }
+}

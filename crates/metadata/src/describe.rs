@@ -53,8 +53,6 @@ pub struct ConfigEntry {
     pub synonyms: Vec<ConfigSynonym>,
 }
 
-const INTERNAL: &str = "max.decompressed.message.bytes";
-
 /// All configs of a topic with these overrides, by name.
 pub fn describe_topic_configs(
     overrides: &BTreeMap<String, String>,
@@ -62,8 +60,6 @@ pub fn describe_topic_configs(
 ) -> Vec<ConfigEntry> {
     let mut entries: Vec<ConfigEntry> = TOPIC_CONFIGS
         .iter()
-        // An internal setting in Kafka: told where a topic has it.
-        .filter(|key| key.name != INTERNAL || overrides.contains_key(key.name))
         .map(|key| {
             let mut synonyms = Vec::with_capacity(3);
             if let Some(value) = overrides.get(key.name) {
@@ -198,8 +194,7 @@ mod tests {
         })
         .unwrap();
         let entries = describe_topic_configs(&image.topic("t").unwrap().config, &defaults);
-        // All but the one that is told only where it is set.
-        assert_eq!(entries.len(), TOPIC_CONFIGS.len() - 1);
+        assert_eq!(entries.len(), TOPIC_CONFIGS.len());
         let entry = |name| entries.iter().find(|e| e.name == name).unwrap();
 
         let own = entry("retention.ms");
