@@ -13,6 +13,9 @@ fn readme_shows_the_programs_that_the_clients_suite_plays() {
     ] {
         let program = std::fs::read_to_string(root.join(file)).unwrap();
         let shown = format!("```{language}\n{}\n```", program.trim_end());
-        assert!(readme.contains(&shown), "README.md does not show {file} as it is");
+        assert!(
+            readme.contains(&shown),
+            "README.md does not show {file} as it is"
+        );
     }
 }
