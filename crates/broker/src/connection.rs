@@ -8,6 +8,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -57,12 +58,14 @@ where
     let (reader, writer) = tokio::io::split(stream);
     let (pending, answers) = mpsc::channel(front.settings.max_inflight_requests_per_connection);
     let connection = Arc::new(info);
+    // Requests started and not yet answered: also the one that is being awaited or written.
+    let in_flight = AtomicUsize::new(0);
     let mut stopping = front.stopping();
     let ended = tokio::select! {
         ended = async {
             tokio::try_join!(
-                read_requests(reader, connection, front.clone(), pending),
-                write_answers(writer, answers),
+                read_requests(reader, connection, front.clone(), pending, &in_flight),
+                write_answers(writer, answers, &in_flight),
             )
         } => ended.map(|_| ()),
         _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
@@ -87,6 +90,7 @@ async fn read_requests(
     connection: Arc<ConnectionInfo>,
     front: Arc<Front>,
     answers: mpsc::Sender<Pending>,
+    in_flight: &AtomicUsize,
 ) -> Result<(), End> {
     let max_frame_bytes = usize::try_from(front.settings.socket_request_max_bytes).unwrap_or(0);
     let mut frames = FrameSplitter::new(max_frame_bytes);
@@ -99,13 +103,14 @@ async fn read_requests(
             let pending = start_request(frame, &connection, &front).await?;
             drop(memory);
             // A full channel stops reading: the client has as many requests in flight as it may.
+            in_flight.fetch_add(1, Ordering::Relaxed);
             answers.send(pending).await.map_err(|_| End::Client)?;
         }
         let read = loop {
             tokio::select! {
                 read = reader.read_buf(frames.read_buffer()) => break read.map_err(End::Io)?,
                 () = idle.due() => {
-                    let nothing_in_flight = answers.capacity() == answers.max_capacity();
+                    let nothing_in_flight = in_flight.load(Ordering::Relaxed) == 0;
                     if idle.is_over(&front) && nothing_in_flight {
                         return Err(End::Client);
                     }
@@ -206,6 +211,7 @@ async fn start_request(
 async fn write_answers(
     mut writer: impl AsyncWrite + Unpin,
     mut answers: mpsc::Receiver<Pending>,
+    in_flight: &AtomicUsize,
 ) -> Result<(), End> {
     while let Some(pending) = answers.recv().await {
         let outcome = match pending {
@@ -217,6 +223,7 @@ async fn write_answers(
             Outcome::Nothing => {}
             Outcome::Close => return Err(End::Client),
         }
+        in_flight.fetch_sub(1, Ordering::Relaxed);
     }
     Err(End::Client)
 }
