@@ -87,7 +87,7 @@ no_panic_in() {
   for log in "$@"; do
     if [ -f "$log" ] && grep -q 'panicked' "$log"; then
       note "the broker panicked; from $log:"
-      grep -n -A 3 'panicked' "$log" | head -20 >&2
+      grep -n -A 3 'panicked' "$log" | awk 'NR <= 20' >&2
       return 1
     fi
   done
