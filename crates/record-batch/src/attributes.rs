@@ -107,6 +107,16 @@ impl Attributes {
     }
 
     #[must_use]
+    pub fn with_delete_horizon(self) -> Attributes {
+        Attributes(self.0 | Self::DELETE_HORIZON)
+    }
+
+    #[must_use]
+    pub fn without_delete_horizon(self) -> Attributes {
+        Attributes(self.0 & !Self::DELETE_HORIZON)
+    }
+
+    #[must_use]
     pub fn with_control(self) -> Attributes {
         Attributes(self.0 | Self::CONTROL)
     }

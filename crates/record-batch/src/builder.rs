@@ -1,6 +1,6 @@
 use tidemark_types::{LeaderEpoch, ProducerEpoch, ProducerId};
 
-use crate::framing::write_varlong;
+use crate::framing::{RawRecord, write_varlong};
 use crate::header::patch_crc;
 use crate::{Attributes, BatchHeader, HEADER_BYTES, LENGTH_PREFIX_BYTES};
 
@@ -73,21 +73,13 @@ impl BatchBuilder {
         value: Option<&[u8]>,
         headers: &[(&[u8], Option<&[u8]>)],
     ) -> &mut BatchBuilder {
-        let mut record = std::mem::take(&mut self.scratch);
-        record.clear();
-        record.push(0);
-        write_varlong(&mut record, timestamp_ms - self.timestamp_ms);
-        write_varlong(&mut record, i64::from(self.records));
-        write_nullable(&mut record, key);
-        write_nullable(&mut record, value);
-        write_varlong(&mut record, headers.len() as i64);
-        for (key, value) in headers {
-            write_nullable(&mut record, Some(key));
-            write_nullable(&mut record, *value);
-        }
-        write_varlong(&mut self.bytes, record.len() as i64);
-        self.bytes.extend_from_slice(&record);
-        self.scratch = record;
+        let record = RawRecord {
+            offset_delta: self.records,
+            timestamp_delta: timestamp_ms - self.timestamp_ms,
+            key,
+            value,
+        };
+        write_record(&mut self.bytes, &mut self.scratch, &record, headers);
         self.records += 1;
         self.max_timestamp_ms = self.max_timestamp_ms.max(timestamp_ms);
         self
@@ -131,6 +123,29 @@ impl BatchBuilder {
         patch_crc(&mut bytes);
         bytes
     }
+}
+
+/// Appends one record; `scratch` is used for it before its length is known.
+pub(crate) fn write_record<H: AsRef<[u8]>>(
+    out: &mut Vec<u8>,
+    scratch: &mut Vec<u8>,
+    record: &RawRecord<&[u8]>,
+    headers: &[(H, Option<H>)],
+) {
+    scratch.clear();
+    // The attributes, of which none is in use.
+    scratch.push(0);
+    write_varlong(scratch, record.timestamp_delta);
+    write_varlong(scratch, i64::from(record.offset_delta));
+    write_nullable(scratch, record.key);
+    write_nullable(scratch, record.value);
+    write_varlong(scratch, headers.len() as i64);
+    for (key, value) in headers {
+        write_nullable(scratch, Some(key.as_ref()));
+        write_nullable(scratch, value.as_ref().map(AsRef::as_ref));
+    }
+    write_varlong(out, scratch.len() as i64);
+    out.extend_from_slice(scratch);
 }
 
 fn write_nullable(out: &mut Vec<u8>, field: Option<&[u8]>) {

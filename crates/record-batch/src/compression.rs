@@ -1,6 +1,6 @@
-//! Bounded, streaming decompression of a batch's records.
+//! Bounded, streaming decompression of a batch's records, and their compression.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 
@@ -84,6 +84,34 @@ pub(crate) fn decompress(
     let mut out = Vec::new();
     reader(codec, body, limits)?.read_to_end(&mut out)?;
     Ok(out.into())
+}
+
+/// `body` as its codec stores it, in a form that every Kafka client reads: independent LZ4 blocks,
+/// one raw snappy block.
+///
+/// Errors: `Decompress` when the codec cannot take it (more than 4 GiB for snappy).
+pub(crate) fn compress(codec: Codec, body: &[u8]) -> Result<Vec<u8>, BatchError> {
+    let out = match codec {
+        Codec::None => body.to_vec(),
+        Codec::Gzip => {
+            let level = flate2::Compression::default();
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+            encoder.write_all(body)?;
+            encoder.finish()?
+        }
+        Codec::Snappy => snap::raw::Encoder::new()
+            .compress_vec(body)
+            .map_err(|_| BatchError::Decompress)?,
+        Codec::Lz4 => {
+            let info = lz4_flex::frame::FrameInfo::new()
+                .block_mode(lz4_flex::frame::BlockMode::Independent);
+            let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
+            encoder.write_all(body)?;
+            encoder.finish().map_err(|_| BatchError::Decompress)?
+        }
+        Codec::Zstd => zstd::encode_all(body, zstd::DEFAULT_COMPRESSION_LEVEL)?,
+    };
+    Ok(out)
 }
 
 /// In the flag byte of an LZ4 frame.

@@ -95,6 +95,12 @@ impl BatchHeader {
         })
     }
 
+    /// When tombstones and markers of the batch may go (ms since 1970); a first compaction has
+    /// written it into the base timestamp (KIP-534).
+    pub fn delete_horizon_ms(&self) -> Option<i64> {
+        (self.attributes.has_delete_horizon()).then_some(self.base_timestamp)
+    }
+
     /// Bytes of the whole batch.
     pub fn size_bytes(&self) -> usize {
         LENGTH_PREFIX_BYTES + self.batch_length as usize

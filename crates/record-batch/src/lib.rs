@@ -16,6 +16,7 @@ mod error;
 mod framing;
 mod header;
 mod records;
+mod rewrite;
 mod timestamps;
 mod validate;
 
@@ -29,5 +30,6 @@ pub use header::{
     patch_create_time, patch_log_append_time, patch_max_timestamp, patch_position,
 };
 pub use records::{Record, Records, records};
+pub use rewrite::{empty_batch, rewrite_batch};
 pub use timestamps::{TICK_TIMESTAMP, max_timestamp_offset, offset_for_timestamp};
 pub use validate::{MAX_RECORD_ERRORS, ProduceRules, Refusal, ValidBatch, validate_produce};

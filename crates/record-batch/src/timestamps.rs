@@ -57,15 +57,13 @@ fn scan(
     if header.size_bytes() != batch.len() {
         return Err(BatchError::Truncated);
     }
-    if header.attributes.timestamp_type() == TimestampType::LogAppendTime {
-        // All records have one timestamp: the first answers for them, and nothing is decompressed.
-        // (A first record removed by compaction is not looked for: a client skips to the next.)
-        if header.record_count > 0 {
-            on_record(header.max_timestamp, header.base_offset);
-        }
+    if header.record_count <= 0 {
         return Ok(());
     }
-    if header.record_count <= 0 {
+    let is_whole = header.last_offset_delta == header.record_count - 1;
+    if header.attributes.timestamp_type() == TimestampType::LogAppendTime && is_whole {
+        // All records have one timestamp: the first answers for them, and nothing is decompressed.
+        on_record(header.max_timestamp, header.base_offset);
         return Ok(());
     }
     let codec = header
