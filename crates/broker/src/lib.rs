@@ -21,6 +21,7 @@ mod handlers;
 mod identity;
 mod listener;
 mod maintenance;
+mod mend;
 mod owner_thread;
 mod published;
 mod replay;

@@ -85,6 +85,7 @@ pub struct Captured {
 }
 
 /// The wall clock at start and the monotonic clock since: the floor of the ticks of a run.
+#[derive(Clone, Copy)]
 pub struct TickClock {
     start_wall_ms: i64,
     start: MonoTime,

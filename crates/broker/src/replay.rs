@@ -9,11 +9,12 @@ use std::sync::Arc;
 use tidemark_config::Settings;
 use tidemark_disk::Disk;
 use tidemark_group_coordinator::GroupConfig;
+use tidemark_journal::JournalOptions;
 use tidemark_metadata::TopicLimits;
 use tidemark_owner::{Observation, Owner, OwnerOptions, Record};
 use tidemark_partition_log::{
-    BlockKind, Checkpoint, CheckpointHeader, LogStore, PartitionLog, Retired, SegmentManifest,
-    WriteBehind, WriteBehindSettings, read_previous, remove_unreferenced,
+    BlockKind, Checkpoint, CheckpointHeader, LogError, LogStore, PartitionLog, Retired,
+    SegmentManifest, WriteBehind, WriteBehindSettings, read_previous, remove_unreferenced,
 };
 use tidemark_types::{LeaderEpoch, Tick, TopicPartitionId};
 use tracing::{info, warn};
@@ -21,6 +22,7 @@ use tracing::{info, warn};
 use crate::catalogue::{Catalogue, segment_bytes};
 use crate::error::StartError;
 use crate::maintenance::{KNOWN_BLOCKS, OWNER_BLOCK, log_of, relieve};
+use crate::mend::mend;
 use crate::owner_thread::{tail_batch, version};
 
 /// A budget is divided into at least this many slots.
@@ -56,20 +58,22 @@ impl Replay {
         }
     }
 
-    /// Puts a checkpoint's blocks in place. Files that neither kept checkpoint names are removed.
+    /// Puts a checkpoint's blocks in place. Files that neither kept checkpoint names are removed, and
+    /// segments that lost bytes are mended from the journal or refused.
     pub(crate) fn restore(
         &mut self,
         checkpoint: &Checkpoint,
-        disk: &dyn Disk,
+        disk: &Arc<dyn Disk>,
         dir: &Path,
-        directory_id: [u8; 16],
+        journal: &JournalOptions,
     ) -> Result<(), StartError> {
+        let directory_id = journal.journal_id;
         if let Some(what) = &checkpoint.fell_back {
             warn!("{what}; the checkpoint before it is used");
         }
         let CheckpointHeader { generation, .. } = checkpoint.header;
         let mut named: BTreeMap<TopicPartitionId, BTreeSet<i64>> = BTreeMap::new();
-        let older = read_previous(disk, dir, directory_id, KNOWN_BLOCKS, generation)?;
+        let older = read_previous(&**disk, dir, directory_id, KNOWN_BLOCKS, generation)?;
         let all = checkpoint
             .blocks
             .iter()
@@ -96,14 +100,29 @@ impl Replay {
                 .restore_block(block.partition, block.stamp, &block.payload)
                 .map_err(|e| StartError::Replay(e.to_string()))?;
         }
+        let mut short = Vec::new();
         for (id, block) in log_of(&checkpoint.blocks) {
-            let log = PartitionLog::recover(&self.store, id, manifest(&block.payload, id)?)?;
-            if let Some(topic) = self.owner.metadata().topic_by_id(id.topic) {
-                log.set_segment_bytes(segment_bytes(topic, &self.catalogue.newest().defaults));
+            match PartitionLog::recover(&self.store, id, manifest(&block.payload, id)?) {
+                Ok(log) => self.put_log(id, log),
+                Err(LogError::Short { .. }) => short.push((id, manifest(&block.payload, id)?)),
+                Err(e) => return Err(e.into()),
             }
-            self.catalogue.insert_log(id, log);
+        }
+        if !short.is_empty() {
+            mend(&short, &self.store, disk, journal)?;
+        }
+        for (id, manifest) in short {
+            let log = PartitionLog::recover(&self.store, id, manifest)?;
+            self.put_log(id, log);
         }
         Ok(())
+    }
+
+    fn put_log(&self, id: TopicPartitionId, log: Arc<PartitionLog>) {
+        if let Some(topic) = self.owner.metadata().topic_by_id(id.topic) {
+            log.set_segment_bytes(segment_bytes(topic, &self.catalogue.newest().defaults));
+        }
+        self.catalogue.insert_log(id, log);
     }
 
     pub(crate) fn apply(&mut self, record: &Record) -> Result<(), String> {

@@ -17,7 +17,7 @@ use crate::barrier::Barrier;
 use crate::catalogue::{Catalogue, Metadata};
 use crate::clock::Clock;
 use crate::fetch_sessions::FetchSessions;
-use crate::owner_thread::Message;
+use crate::owner_thread::{Message, TickClock};
 use crate::published::{Published, ReadTick};
 
 /// Why a command was not decided.
@@ -36,6 +36,8 @@ pub const ADMISSION_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Shared {
     pub settings: Arc<Settings>,
     pub clock: Arc<dyn Clock>,
+    /// The floor of the ticks of what is decided from now on.
+    pub ticks: TickClock,
     pub catalogue: Arc<Catalogue>,
     pub published: Arc<Published>,
     pub barrier: Arc<Barrier>,

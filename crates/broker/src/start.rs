@@ -75,20 +75,20 @@ pub(crate) fn start(
         &StoreSettings::default(),
     )?;
 
-    let mut replay = Replay::new(settings, &store);
-    let checkpoints = data_dir.join(CHECKPOINTS);
-    let checkpoint = read_latest(&*disk, &checkpoints, identity.directory_id, KNOWN_BLOCKS)?;
-    if let Some(checkpoint) = &checkpoint {
-        replay.restore(checkpoint, &*disk, &checkpoints, identity.directory_id)?;
-    }
-    let from = checkpoint
-        .as_ref()
-        .map_or(JournalIndex(1), |c| c.header.replay_from);
     let options = JournalOptions {
         slot_bytes: journal_slot_bytes(settings),
         budget_bytes: settings.journal_budget_bytes,
         ..JournalOptions::new(data_dir.join(JOURNAL), identity.directory_id)
     };
+    let mut replay = Replay::new(settings, &store);
+    let checkpoints = data_dir.join(CHECKPOINTS);
+    let checkpoint = read_latest(&*disk, &checkpoints, identity.directory_id, KNOWN_BLOCKS)?;
+    if let Some(checkpoint) = &checkpoint {
+        replay.restore(checkpoint, &disk, &checkpoints, &options)?;
+    }
+    let from = checkpoint
+        .as_ref()
+        .map_or(JournalIndex(1), |c| c.header.replay_from);
     let recovery = recover(disk.clone(), options, from, &mut |record| {
         let record = Record::decode(record.index, record.tick, record.wall_ms, &record.payload)
             .map_err(|e| e.to_string())?;
@@ -184,6 +184,7 @@ pub(crate) fn start(
 
     let (queue, commands) = crossbeam_channel::unbounded::<Message>();
     owner.set_max_record_bytes(max_record_bytes(&*journal));
+    let ticks = TickClock::new(&*seams.clock);
     let thread = OwnerThread {
         owner,
         journal: journal.clone(),
@@ -193,7 +194,7 @@ pub(crate) fn start(
         store: store.clone(),
         clock: seams.clock.clone(),
         entropy: seams.entropy.clone(),
-        ticks: TickClock::new(&*seams.clock),
+        ticks,
         waiting: HashMap::new(),
         next_token: 0,
     };
@@ -247,6 +248,7 @@ pub(crate) fn start(
     let shared = Arc::new(Shared {
         settings: settings.clone(),
         clock: seams.clock.clone(),
+        ticks,
         catalogue,
         published,
         barrier: barrier.clone(),

@@ -39,7 +39,7 @@ use tidemark_types::{JournalIndex, Tick};
 
 pub use error::JournalError;
 pub use local::LocalJournal;
-pub use recover::{CutReport, RecoveredRecord, Recovery, recover};
+pub use recover::{CutReport, RecoveredRecord, Recovery, oldest_index, recover};
 pub use space::Usage;
 
 /// Slot size of a journal that was not told otherwise.

@@ -205,6 +205,17 @@ pub fn recover(
     })
 }
 
+/// The oldest record that [`recover`] can still show; `None` when no slot was ever used. It may lie
+/// below what was released: a slot keeps its records until it is used again.
+pub fn oldest_index(
+    disk: &dyn Disk,
+    options: &JournalOptions,
+) -> Result<Option<JournalIndex>, JournalError> {
+    let mut found = look(disk, options)?;
+    let chain = chain(&mut found, JournalIndex(1));
+    Ok(chain.first().map(|used| used.header.first_index))
+}
+
 /// Opens every slot file and reads its header.
 fn look(disk: &dyn Disk, options: &JournalOptions) -> Result<Found, JournalError> {
     let mut found = Found::default();

@@ -67,6 +67,8 @@ pub enum Command {
     DescribeGroups(Vec<String>),
     DeleteGroups(Vec<String>),
     OffsetDelete(OffsetDelete),
+    /// Changes nothing: the answer says that everything decided before it is durable and published.
+    Settle,
     /// A deadline is due: end what has timed out. Has no reply.
     Expire,
 }
@@ -104,6 +106,7 @@ pub enum Reply {
     DeleteGroups(Vec<ErrorCode>),
     /// One code per partition of the request, in its order, or the error of the whole.
     OffsetDelete(Result<Vec<ErrorCode>, ErrorCode>),
+    Settle,
 }
 
 /// Something a person may want to read in the log, once.

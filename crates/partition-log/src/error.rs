@@ -26,6 +26,9 @@ pub enum LogError {
         len: u64,
         expected: u64,
     },
+    /// As `Short`, and the journal does not have what is missing.
+    #[error("{found}, and {why}; restore the data directory from a copy")]
+    Unmendable { found: String, why: String },
     /// The directory belongs to another cluster, or is not ours.
     #[error("{}: {what}", path.display())]
     Foreign { path: PathBuf, what: String },

@@ -1,29 +1,67 @@
-//! A segment that is shorter than its checkpoint says: what is whole of it, and where the journal
-//! must take over.
+//! A segment that is shorter than its checkpoint says: what it lacks, and getting it back from the
+//! journal.
+//!
+//! The mended files are written beside the short ones, checked against the checksum that the
+//! checkpoint keeps, synced, and renamed over them. A crash on the way leaves the short files, and the
+//! next start begins again.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidemark_types::{JournalIndex, TopicPartitionId};
+use bytes::Bytes;
+use tidemark_disk::{DiskFile, OpenMode};
+use tidemark_record_batch::{Attributes, BatchHeader, parse_control};
+use tidemark_types::{JournalIndex, ProducerId, Tick, TopicPartitionId};
 
 use crate::bytes_io::{crc32c, crc32c_combine};
 use crate::names::{FileKind, segment_path};
-use crate::segment::{SegmentReader, SegmentState};
-use crate::tick_index::{TickEntry, entry_position};
-use crate::{LogError, LogStore, SegmentManifest, TICK_ENTRY_BYTES};
+use crate::segment::{SegmentReader, SegmentState, entry_error};
+use crate::tick_index::{Entries, EntryError, TickEntry, entry_position};
+use crate::{ControlMeta, LogError, LogStore, SegmentManifest, TICK_ENTRY_BYTES, TailBatch};
 
-/// A manifest that claims only what the files hold.
-#[derive(Debug)]
+/// Bytes collected before they are written.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// A segment of which synced bytes are missing, and what is whole of it.
+///
+/// The caller shows it the journal's batches of its partition, in order
+/// ([`Shortened::offer`]), and then calls [`Shortened::finish`].
 pub struct Shortened {
-    /// To recover from. Its `first_needed_index` is the first record whose bytes are lost: the
-    /// caller makes sure that the journal still begins at or before it, and replays from there.
-    pub manifest: SegmentManifest,
-    /// What was found, with file and position.
-    pub found: LogError,
+    store: Arc<LogStore>,
+    partition: TopicPartitionId,
+    /// As the checkpoint knows it.
+    state: SegmentState,
+    found: LogError,
+    first_needed: Option<JournalIndex>,
+    /// Entries of the `.tickindex` that are there, whole ones.
+    held_entries: u64,
+    /// Bytes of the batches that are there.
+    whole_bytes: u64,
+    /// How far it is mended.
+    mended: SegmentState,
+    /// First offsets of the transactions that are open where it is mended to.
+    open: BTreeMap<ProducerId, i64>,
+    files: Option<Files>,
+}
+
+/// The mended files, not yet in their places.
+struct Files {
+    log: Growing,
+    tick_index: Growing,
+}
+
+/// A file that is written from its start to its end.
+struct Growing {
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    written: u64,
+    buffer: Vec<u8>,
 }
 
 impl SegmentManifest {
     /// Looks for the first segment of which bytes are missing. `None` when every file has its
-    /// synced length.
+    /// synced length. When one is mended another may follow: the caller looks again.
     ///
     /// Only lengths are compared: bytes that are there and wrong are found by their checksums when
     /// they are read.
@@ -35,49 +73,113 @@ impl SegmentManifest {
         partition: TopicPartitionId,
     ) -> Result<Option<Shortened>, LogError> {
         for (at, state) in self.segments.iter().enumerate() {
-            if let Some((found, whole)) = whole_entries(store, partition, state)? {
-                let manifest = self.cut_at(store, partition, at, whole)?;
-                return Ok(Some(Shortened { manifest, found }));
-            }
+            let Some(found) = look(store, partition, state)? else {
+                continue;
+            };
+            let mended = match found.whole_entries {
+                0 => SegmentState::empty(state.base_offset),
+                whole => first_entries(store, partition, state, whole)?,
+            };
+            let first_needed = match (found.whole_entries, found.held_entries) {
+                (_, 0) => None,
+                (whole, held) => {
+                    // The record of the last batch that is left may hold the first that is not.
+                    let at = whole.saturating_sub(1);
+                    let entry =
+                        with_entries(store, partition, state, held, |entries| entries.get(at))?;
+                    Some(entry.index)
+                }
+            };
+            return Ok(Some(Shortened {
+                store: store.clone(),
+                partition,
+                state: *state,
+                found: found.error,
+                first_needed,
+                held_entries: found.held_entries,
+                open: self.open_transactions(store, partition, at, &mended)?,
+                whole_bytes: mended.log_bytes,
+                mended,
+                files: None,
+            }));
         }
         Ok(None)
     }
 
-    /// This manifest with only `whole` batches of segment `at` and nothing behind them.
-    fn cut_at(
+    /// The transactions that are open behind the last entry of `last`, the whole part of segment
+    /// `at`: every one of them began at or after the last stable offset that this entry names.
+    fn open_transactions(
         &self,
-        store: &Arc<LogStore>,
+        store: &LogStore,
         partition: TopicPartitionId,
         at: usize,
-        whole: u64,
-    ) -> Result<SegmentManifest, LogError> {
-        let mut manifest = self.clone();
-        let state = manifest.segments[at];
-        manifest.segments.truncate(at);
-        manifest.synced_end_offset = state.base_offset;
-        if whole > 0 {
-            let cut = cut_state(store, partition, &state, whole)?;
-            manifest.synced_end_offset = cut.next_offset;
-            manifest.segments.push(cut);
+        last: &SegmentState,
+    ) -> Result<BTreeMap<ProducerId, i64>, LogError> {
+        let mut segments: Vec<SegmentState> = self.segments[..at].to_vec();
+        if last.entries > 0 {
+            segments.push(*last);
         }
-        // The record of the last batch that is left may hold the first that is not.
-        manifest.first_needed_index = Some(match manifest.segments.last() {
-            Some(last) => last_entry(store, partition, last)?.index,
-            None => JournalIndex(1),
-        });
-        Ok(manifest)
+        let mut open = BTreeMap::new();
+        let Some(last) = segments.last() else {
+            return Ok(open);
+        };
+        let dir = store.partition_dir(partition);
+        let stable = SegmentReader::open(&store.files, &dir, *last)?
+            .entry(last.entries - 1)?
+            .last_stable_offset;
+        for state in segments.iter().filter(|s| s.next_offset > stable) {
+            let reader = SegmentReader::open(&store.files, &dir, *state)?;
+            let Some((from, _)) = reader.search(|entry| entry.last_offset < stable)? else {
+                continue;
+            };
+            reader.scan(from, |_, entry| {
+                follow(&mut open, entry.producer_id, entry.base_offset, {
+                    let attributes = Attributes(entry.attributes);
+                    attributes
+                        .is_transactional()
+                        .then_some(entry.control.is_some())
+                });
+                true
+            })?;
+        }
+        Ok(open)
     }
 }
 
-/// When files of the segment are shorter than synced: the first of them, and how many batches are
-/// whole in both.
-fn whole_entries(
+/// What a batch does to the open transactions: `ends` is `None` for a batch of no transaction. The
+/// first offset of the transaction that a marker ends, if it wrote anything here.
+fn follow(
+    open: &mut BTreeMap<ProducerId, i64>,
+    producer_id: ProducerId,
+    base_offset: i64,
+    ends: Option<bool>,
+) -> Option<i64> {
+    match ends {
+        Some(true) => open.remove(&producer_id),
+        Some(false) => {
+            open.entry(producer_id).or_insert(base_offset);
+            None
+        }
+        None => None,
+    }
+}
+
+struct Loss {
+    error: LogError,
+    /// Batches that are whole in both files.
+    whole_entries: u64,
+    /// Entries that the `.tickindex` holds, with those of batches that are lost.
+    held_entries: u64,
+}
+
+/// When files of the segment are shorter than synced: the first of them, and what is whole.
+fn look(
     store: &LogStore,
     partition: TopicPartitionId,
     state: &SegmentState,
-) -> Result<Option<(LogError, u64)>, LogError> {
+) -> Result<Option<Loss>, LogError> {
     let dir = store.partition_dir(partition);
-    let mut found = None;
+    let mut error = None;
     let mut lens = [0; 2];
     let files = [
         (FileKind::Log, state.log_bytes),
@@ -90,28 +192,51 @@ fn whole_entries(
             opened => opened?.len().map_err(|e| LogError::io(&path, e))?,
         };
         *slot = len;
-        if len < expected && found.is_none() {
-            found = Some(LogError::Short {
+        if len < expected && error.is_none() {
+            error = Some(LogError::Short {
                 path,
                 len,
                 expected,
             });
         }
     }
-    let Some(found) = found else {
+    let Some(error) = error else {
         return Ok(None);
     };
     let [log_len, tick_len] = lens;
     let held = tick_len.saturating_sub(entry_position(0)) / TICK_ENTRY_BYTES as u64;
-    let entries = held.min(state.entries);
-    if entries == 0 {
-        return Ok(Some((found, 0)));
-    }
-    let shorter = SegmentState { entries, ..*state };
-    let reader = SegmentReader::open(&store.files, &dir, shorter)?;
-    let lost = reader.search(|entry| end_of(entry) <= log_len)?;
-    let whole = lost.map_or(entries, |(index, _)| index);
-    Ok(Some((found, whole)))
+    let held_entries = held.min(state.entries);
+    let whole_entries = if log_len == 0 || held_entries == 0 {
+        0
+    } else {
+        let lost = with_entries(store, partition, state, held_entries, |entries| {
+            entries.search(|entry| end_of(entry) <= log_len)
+        })?;
+        lost.map_or(held_entries, |(index, _)| index)
+    };
+    Ok(Some(Loss {
+        error,
+        whole_entries,
+        held_entries,
+    }))
+}
+
+/// The first `count` entries of a segment's `.tickindex`, whose `.log` may be gone.
+fn with_entries<T>(
+    store: &LogStore,
+    partition: TopicPartitionId,
+    state: &SegmentState,
+    count: u64,
+    read: impl FnOnce(&Entries<'_>) -> Result<T, EntryError>,
+) -> Result<T, LogError> {
+    let dir = store.partition_dir(partition);
+    let path = segment_path(&dir, state.base_offset, FileKind::TickIndex);
+    let file = store.files.get(&path)?;
+    let entries = Entries {
+        file: &*file,
+        count,
+    };
+    read(&entries).map_err(|e| entry_error(&dir, state.base_offset, e))
 }
 
 /// Position after the batch of an entry.
@@ -119,44 +244,268 @@ fn end_of(entry: &TickEntry) -> u64 {
     u64::from(entry.position) + u64::from(entry.size_bytes)
 }
 
-fn last_entry(
+/// The segment with its first `entries` batches only; its checksum is of these.
+fn first_entries(
     store: &LogStore,
     partition: TopicPartitionId,
     state: &SegmentState,
-) -> Result<TickEntry, LogError> {
-    let dir = store.partition_dir(partition);
-    SegmentReader::open(&store.files, &dir, *state)?.entry(state.entries - 1)
-}
-
-/// The segment with its first `whole` batches only.
-fn cut_state(
-    store: &LogStore,
-    partition: TopicPartitionId,
-    state: &SegmentState,
-    whole: u64,
+    entries: u64,
 ) -> Result<SegmentState, LogError> {
     let mut cut = SegmentState {
-        entries: whole,
+        entries,
         indexed: false,
         ..*state
     };
-    let last = last_entry(store, partition, &cut)?;
+    let dir = store.partition_dir(partition);
+    let last = SegmentReader::open(&store.files, &dir, cut)?.entry(entries - 1)?;
     cut.next_offset = last.last_offset + 1;
     cut.log_bytes = end_of(&last);
     cut.max_timestamp = last.running_max_timestamp;
     cut.last_tick = last.tick;
-    let dir = store.partition_dir(partition);
-    cut.log_crc = SegmentReader::open(&store.files, &dir, cut)?.log_crc()?;
+    cut.log_crc = 0;
+    SegmentReader::open(&store.files, &dir, cut)?.each_piece(|piece| {
+        cut.log_crc = crc32c_combine(cut.log_crc, crc32c(piece), piece.len() as u64);
+    })?;
     Ok(cut)
 }
 
-impl SegmentReader<'_> {
-    /// CRC-32C of the `.log` file, as far as it may be read.
-    pub(crate) fn log_crc(&self) -> Result<u32, LogError> {
-        let mut crc = crc32c(&[]);
-        self.each_piece(|piece| {
-            crc = crc32c_combine(crc, crc32c(piece), piece.len() as u64);
-        })?;
-        Ok(crc)
+impl Shortened {
+    pub fn partition(&self) -> TopicPartitionId {
+        self.partition
+    }
+
+    /// What was found: file, length, and the length that was synced.
+    pub fn found(&self) -> &LogError {
+        &self.found
+    }
+
+    /// The first journal record that can hold what is missing; `None` when nothing that is left
+    /// says so, and any may.
+    pub fn first_needed_index(&self) -> Option<JournalIndex> {
+        self.first_needed
+    }
+
+    /// Takes a batch of the partition, of the journal's record `index`, if it is the next that is
+    /// missing.
+    ///
+    /// Errors: I/O errors, a full disk among them; `Damaged` when the batch cannot be read.
+    pub fn offer(
+        &mut self,
+        batch: &Bytes,
+        tick: Tick,
+        index: JournalIndex,
+    ) -> Result<(), LogError> {
+        let at = self.mended.entries;
+        if at == self.state.entries {
+            return Ok(());
+        }
+        let header = BatchHeader::parse(batch).map_err(|_| self.unreadable())?;
+        if header.base_offset < self.mended.next_offset {
+            return Ok(());
+        }
+        let known = match at < self.held_entries {
+            true => Some(self.held_entry(at)?),
+            false => None,
+        };
+        // A segment that was compacted has gaps; without its entries nobody knows which.
+        let next = known.map_or(self.mended.next_offset, |entry| entry.base_offset);
+        if header.base_offset != next {
+            return Ok(());
+        }
+        let position = u32::try_from(self.mended.log_bytes).map_err(|_| self.unreadable())?;
+        let computed = self.entry(&header, batch, tick, index, position)?;
+        let entry = known.unwrap_or(computed);
+        if self.files.is_none() {
+            self.files = Some(self.begin()?);
+        }
+        let files = self.files.as_mut().expect("begun above");
+        files.log.push(batch)?;
+        files.tick_index.push(&entry.encode())?;
+        let mended = &mut self.mended;
+        mended.log_crc = crc32c_combine(mended.log_crc, crc32c(batch), batch.len() as u64);
+        mended.log_bytes += batch.len() as u64;
+        mended.entries += 1;
+        mended.next_offset = header.last_offset() + 1;
+        mended.max_timestamp = entry.running_max_timestamp;
+        mended.last_tick = tick;
+        Ok(())
+    }
+
+    /// The entry that write-behind made of the batch.
+    fn entry(
+        &mut self,
+        header: &BatchHeader,
+        batch: &Bytes,
+        tick: Tick,
+        index: JournalIndex,
+        position: u32,
+    ) -> Result<TickEntry, LogError> {
+        let marker = parse_control(batch).map_err(|_| self.unreadable())?;
+        let ends = header
+            .attributes
+            .is_transactional()
+            .then_some(marker.is_some());
+        let began = follow(&mut self.open, header.producer_id, header.base_offset, ends);
+        let control = marker.map(|(control_type, _)| ControlMeta {
+            control_type,
+            txn_first_offset: began,
+        });
+        let end = header.last_offset() + 1;
+        let stable = self.open.values().copied().min().unwrap_or(end);
+        let batch = TailBatch::new(header, batch.clone(), tick, index, stable, control);
+        Ok(TickEntry::of(&batch, position, self.mended.max_timestamp))
+    }
+
+    fn unreadable(&self) -> LogError {
+        LogError::Unmendable {
+            found: self.found.to_string(),
+            why: "a batch of the journal cannot be read".to_owned(),
+        }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.store.partition_dir(self.partition)
+    }
+
+    fn held_entry(&self, at: u64) -> Result<TickEntry, LogError> {
+        let (store, held) = (&self.store, self.held_entries);
+        with_entries(store, self.partition, &self.state, held, |entries| {
+            entries.get(at)
+        })
+    }
+
+    /// New files with what is whole of the old ones.
+    fn begin(&self) -> Result<Files, LogError> {
+        let dir = self.dir();
+        let disk = &self.store.disk;
+        disk.create_dir_all(&dir)
+            .map_err(|e| LogError::io(&dir, e))?;
+        let make = |kind| {
+            let mut path = segment_path(&dir, self.state.base_offset, kind).into_os_string();
+            path.push(".mend");
+            let path = PathBuf::from(path);
+            let file = disk
+                .open(&path, OpenMode::OpenOrCreate)
+                .and_then(|file| file.set_len(0).map(|()| file))
+                .map_err(|e| LogError::io(&path, e))?;
+            Ok::<Growing, LogError>(Growing {
+                path,
+                file,
+                written: 0,
+                buffer: Vec::new(),
+            })
+        };
+        let mut files = Files {
+            log: make(FileKind::Log)?,
+            tick_index: make(FileKind::TickIndex)?,
+        };
+        let header = crate::TickIndexHeader {
+            cluster_id: self.store.cluster_id(),
+            partition: self.partition,
+            base_offset: self.state.base_offset,
+        };
+        files.tick_index.push(&header.encode())?;
+        if self.mended.entries > 0 {
+            let reader = SegmentReader::open(&self.store.files, &dir, self.mended)?;
+            let mut failed = Ok(());
+            reader.each_piece(|piece| {
+                if failed.is_ok() {
+                    failed = files.log.push(piece);
+                }
+            })?;
+            reader.scan(0, |_, entry| {
+                if failed.is_ok() {
+                    failed = files.tick_index.push(&entry.encode());
+                }
+                failed.is_ok()
+            })?;
+            failed?;
+        }
+        Ok(files)
+    }
+
+    /// Puts the mended files in their places. Returns the bytes of batches that the journal gave.
+    ///
+    /// Errors: `Unmendable` when batches are still missing, or what came together is not what was
+    /// synced (a segment that was compacted holds other bytes than the journal); I/O errors. Nothing
+    /// was changed then.
+    pub fn finish(mut self) -> Result<u64, LogError> {
+        let why = if self.mended.entries < self.state.entries {
+            Some(format!(
+                "the journal does not hold the batch at offset {} any more",
+                self.mended.next_offset
+            ))
+        } else if self.mended.log_crc != self.state.log_crc
+            || self.mended.log_bytes != self.state.log_bytes
+        {
+            Some("what the journal holds is not what was there".to_owned())
+        } else {
+            None
+        };
+        let files = match self.files.take() {
+            Some(files) if why.is_none() => files,
+            _ => {
+                self.discard();
+                return Err(LogError::Unmendable {
+                    found: self.found.to_string(),
+                    why: why.unwrap_or_else(|| "the journal holds nothing of it".to_owned()),
+                });
+            }
+        };
+        let dir = self.dir();
+        let disk = &self.store.disk;
+        let bytes = self.state.log_bytes - self.whole_bytes;
+        let base = self.state.base_offset;
+        for (growing, kind) in [
+            (files.log, FileKind::Log),
+            (files.tick_index, FileKind::TickIndex),
+        ] {
+            let path = growing.finish()?;
+            let to = segment_path(&dir, base, kind);
+            disk.rename(&path, &to).map_err(|e| LogError::io(&to, e))?;
+        }
+        self.store.files.forget_dir(&dir);
+        disk.sync_dir(&dir).map_err(|e| LogError::io(&dir, e))?;
+        let root = self.store.root();
+        disk.sync_dir(root).map_err(|e| LogError::io(root, e))?;
+        Ok(bytes)
+    }
+
+    /// Removes files that were begun.
+    fn discard(&self) {
+        for kind in [FileKind::Log, FileKind::TickIndex] {
+            let mut path = segment_path(&self.dir(), self.state.base_offset, kind).into_os_string();
+            path.push(".mend");
+            // Left behind it is in nobody's way: the next attempt empties it.
+            let _ = self.store.disk.remove_file(Path::new(&path));
+        }
+    }
+}
+
+impl Growing {
+    fn push(&mut self, bytes: &[u8]) -> Result<(), LogError> {
+        self.buffer.extend_from_slice(bytes);
+        match self.buffer.len() < WRITE_BYTES {
+            true => Ok(()),
+            false => self.write_out(),
+        }
+    }
+
+    fn write_out(&mut self) -> Result<(), LogError> {
+        self.file
+            .write_at(&self.buffer, self.written)
+            .map_err(|e| LogError::io(&self.path, e))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Durable; its path.
+    fn finish(mut self) -> Result<PathBuf, LogError> {
+        self.write_out()?;
+        self.file
+            .sync_data()
+            .map_err(|e| LogError::io(&self.path, e))?;
+        Ok(self.path)
     }
 }

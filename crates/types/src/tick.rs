@@ -21,6 +21,11 @@ impl Tick {
         (self.0 >> Self::LOGICAL_BITS) as i64
     }
 
+    /// The lowest tick above this one.
+    pub fn next(self) -> Tick {
+        Tick(self.0.saturating_add(1))
+    }
+
     /// The tick of the next record: the clock's, or one more than the last when the clock has not
     /// moved past it.
     pub fn after(last: Tick, clock: Tick) -> Tick {

@@ -4,6 +4,12 @@
 //! v9 the last tiered offset (KIP-405, KIP-1005), of which there are none apart; v10 a timeout, which
 //! nothing takes. "Latest" of a read_committed reader is the last stable offset. A record at or after
 //! it is not found.
+//!
+//! Timestamps of 2^50 and more are ticks: positions in the journal's one order. The answer is an exact
+//! cut, the same over all partitions: the first offset whose record's tick is at or after the one
+//! asked for, which may be the next to be written; for read_committed the last stable offset as it
+//! stood just before that tick, so that no record that was decided later is missed. A tick that lies
+//! in the future cuts nothing yet: no offset, as for a timestamp after every record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +18,10 @@ use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
 };
-use tidemark_types::{ErrorCode, TopicPartitionId};
+use tidemark_owner::Command;
+use tidemark_partition_log::{PartitionLog, Version};
+use tidemark_record_batch::TICK_TIMESTAMP;
+use tidemark_types::{ErrorCode, Tick, TopicPartitionId};
 
 use super::fetch::{check_leader_epoch, storage_error};
 use super::{Cx, Pending};
@@ -27,6 +36,7 @@ const LATEST_TIERED: i64 = -5;
 pub(crate) fn handle(cx: Cx, request: ListOffsetsRequest) -> Pending {
     // When its turn comes, as in Kafka: what the requests before it on the connection did is seen.
     Pending::later(async move {
+        let settled = settle(&cx, &request).await;
         // By timestamp it reads segments; the ends of a log are in memory.
         let reads_segments = request
             .topics
@@ -39,15 +49,46 @@ pub(crate) fn handle(cx: Cx, request: ListOffsetsRequest) -> Pending {
                 )
             });
         let response = match reads_segments {
-            true => tokio::task::block_in_place(|| list(&cx, &request)),
-            false => list(&cx, &request),
+            true => tokio::task::block_in_place(|| list(&cx, &request, settled)),
+            false => list(&cx, &request, settled),
         };
         cx.answer(&response)
     })
 }
 
-fn list(cx: &Cx, request: &ListOffsetsRequest) -> ListOffsetsResponse {
+/// Ticks below this one are published, all of them. Records without a tick of their own between the
+/// published one and now are not written, so that for a tick in between one waits until what was
+/// decided before is published: what is decided later has a later tick.
+async fn settle(cx: &Cx, request: &ListOffsetsRequest) -> Tick {
+    let shared = &cx.shared;
+    let published = shared.published.tick().next();
+    let now = shared.ticks.tick(shared.clock.now());
+    let waits = request
+        .topics
+        .iter()
+        .flat_map(|topic| &topic.partitions)
+        .filter_map(|wanted| tick(wanted.timestamp))
+        .any(|tick| tick > published && tick <= now);
+    if !waits {
+        return published;
+    }
+    let settled = match shared.submit_read(Command::Settle).await {
+        Ok(reply) => reply.await.is_ok(),
+        Err(_) => false,
+    };
+    match settled {
+        true => published.max(now),
+        false => published,
+    }
+}
+
+fn tick(timestamp: i64) -> Option<Tick> {
+    (timestamp >= TICK_TIMESTAMP).then_some(Tick(timestamp as u64))
+}
+
+fn list(cx: &Cx, request: &ListOffsetsRequest, settled: Tick) -> ListOffsetsResponse {
     let view = cx.shared.read();
+    let settled = settled.max(view.tick().next());
     let topics = request
         .topics
         .iter()
@@ -73,7 +114,10 @@ fn list(cx: &Cx, request: &ListOffsetsRequest) -> ListOffsetsResponse {
                                 .with_timestamp(-1)
                                 .with_offset(-1);
                             let found = match times[&wanted.partition_index] {
-                                1 => find(cx.version(), request.isolation_level, &view, id, wanted),
+                                1 => {
+                                    let level = request.isolation_level;
+                                    find(cx.version(), level, &view, settled, id, wanted)
+                                }
                                 _ => Err(ErrorCode::InvalidRequest),
                             };
                             match found {
@@ -100,6 +144,7 @@ fn find(
     api_version: i16,
     isolation_level: i8,
     view: &View<'_>,
+    settled: Tick,
     id: Option<TopicPartitionId>,
     wanted: &ListOffsetsPartition,
 ) -> Result<(i64, i64, i32), ErrorCode> {
@@ -120,6 +165,9 @@ fn find(
             return Ok((-1, version.log_start_offset, epoch.map_or(-1, |e| e.0)));
         }
         MAX_TIMESTAMP if api_version >= 7 => log.max_timestamp(upper),
+        ticks if ticks >= TICK_TIMESTAMP => {
+            return cut(&log, &version, Tick(ticks as u64), settled, isolation_level);
+        }
         timestamp if timestamp >= 0 => log.offset_for_timestamp(timestamp, upper),
         _ => return Err(ErrorCode::UnsupportedVersion),
     };
@@ -127,4 +175,26 @@ fn find(
         Some(found) => (found.timestamp, found.offset, found.leader_epoch.0),
         None => (-1, -1, -1),
     })
+}
+
+/// As [`find`], for a tick, which is also the timestamp of the answer.
+fn cut(
+    log: &PartitionLog,
+    version: &Version,
+    tick: Tick,
+    settled: Tick,
+    isolation_level: i8,
+) -> Result<(i64, i64, i32), ErrorCode> {
+    if tick > settled {
+        return Ok((-1, -1, -1));
+    }
+    let found = log.cut_at(tick).map_err(|e| storage_error(&e))?;
+    // Nothing is held that was written before: the log begins at or after the tick.
+    let offset = found.map_or(version.log_start_offset, |cut| match isolation_level {
+        1 => cut.last_stable_offset,
+        _ => cut.end_offset,
+    });
+    let offset = offset.clamp(version.log_start_offset, version.log_end_offset);
+    let epoch = log.epoch_at(offset).unwrap_or(version.leader_epoch);
+    Ok((tick.0 as i64, offset, epoch.0))
 }

@@ -113,6 +113,7 @@ impl Owner {
                 self.carry_out(effects, now, &mut step);
                 return step;
             }
+            Command::Settle => Reply::Settle,
             Command::Expire => {
                 self.expire(now, &mut step);
                 return step;
