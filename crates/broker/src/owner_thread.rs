@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tidemark_journal::{AppendRequest, Journal};
-use tidemark_owner::{Appended, Command, Event, Now, Observation, Owner, Reply, Step, Token};
+use tidemark_owner::{
+    AbortedBy, Appended, Command, Event, Now, Observation, Owner, Reply, Step, Token,
+};
 use tidemark_partition_log::{ControlMeta, PartitionLog, SegmentManifest, TailBatch, Version};
 use tidemark_types::{JournalIndex, MonoTime, NodeId, Tick, TopicPartitionId};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -419,5 +421,24 @@ fn log_event(event: Event) {
              {epoch} aborted after its {timeout_ms} ms timeout; its client {client_id:?} at {host} \
              must call init_transactions to go on"
         ),
+        Event::TransactionAborted {
+            transactional_id,
+            producer_id,
+            epoch,
+            by,
+        } => {
+            let by = match by {
+                AbortedBy::Operator { client_id, host } => {
+                    format!("asked for by client {client_id:?} at {host} (WriteTxnMarkers)")
+                }
+                AbortedBy::TopicDeleted { topic } => {
+                    format!("topic {topic}, which it was writing to, was deleted")
+                }
+            };
+            warn!(
+                "transactional.id {transactional_id:?}: transaction of producer {producer_id} epoch \
+                 {epoch} aborted: {by}; its client meets the abort with its next request"
+            );
+        }
     }
 }

@@ -12,8 +12,9 @@ use tidemark_types::{ErrorCode, MonoTime, ProducerEpoch, ProducerId, Tick};
 use crate::apply::Observation;
 use crate::commands::{
     AddOffsets, AddPartitions, AlterConfigs, CreatePartitions, CreateTopics, CreatedTopic,
-    DeleteTopics, DeletedTopic, EndTxn, InitProducerId, NoteRefused, OffsetDelete, OffsetFetch,
-    Produce, Produced, TxnOffsetCommit,
+    DeleteTopics, DeletedTopic, DescribedProducer, DescribedTransaction, EndTxn, InitProducerId,
+    ListTransactions, ListedTransaction, NoteRefused, OffsetDelete, OffsetFetch, Produce, Produced,
+    TxnOffsetCommit, WriteTxnMarkers,
 };
 use crate::record::Record;
 
@@ -69,6 +70,12 @@ pub enum Command {
     OffsetDelete(OffsetDelete),
     /// Changes nothing: the answer says that everything decided before it is durable and published.
     Settle,
+    ListTransactions(ListTransactions),
+    /// Of these transactional ids.
+    DescribeTransactions(Vec<String>),
+    /// Of these partitions.
+    DescribeProducers(Vec<(String, i32)>),
+    WriteTxnMarkers(WriteTxnMarkers),
     /// A deadline is due: end what has timed out. Has no reply.
     Expire,
 }
@@ -107,6 +114,14 @@ pub enum Reply {
     /// One code per partition of the request, in its order, or the error of the whole.
     OffsetDelete(Result<Vec<ErrorCode>, ErrorCode>),
     Settle,
+    /// By partition of `__transaction_state`, then by name.
+    ListTransactions(Vec<ListedTransaction>),
+    /// Per id of the request, in its order.
+    DescribeTransactions(Vec<Result<DescribedTransaction, ErrorCode>>),
+    /// Per partition of the request, in its order.
+    DescribeProducers(Vec<Result<Vec<DescribedProducer>, ErrorCode>>),
+    /// One code per partition of the request, in its order.
+    WriteTxnMarkers(Vec<ErrorCode>),
 }
 
 /// Something a person may want to read in the log, once.
@@ -130,6 +145,22 @@ pub enum Event {
         client_id: Arc<str>,
         host: Arc<str>,
     },
+    /// An ongoing transaction was aborted because somebody else wanted it so.
+    TransactionAborted {
+        transactional_id: Arc<str>,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        by: AbortedBy,
+    },
+}
+
+/// Who wanted a transaction aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AbortedBy {
+    /// WriteTxnMarkers, as `kafka-transactions abort` sends it.
+    Operator { client_id: Arc<str>, host: Arc<str> },
+    /// The deletion of a topic that it had enrolled a partition of.
+    TopicDeleted { topic: Arc<str> },
 }
 
 /// What a command led to.

@@ -21,6 +21,13 @@ pub(crate) struct Draft {
     observations: Vec<Observation>,
 }
 
+impl Draft {
+    /// Nothing was appended so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.appends.is_empty()
+    }
+}
+
 impl Owner {
     pub(crate) fn begin(&self, now: &Now<'_>) -> Draft {
         Draft {

@@ -30,7 +30,7 @@ use tidemark_types::{
 
 pub use apply::{Appended, ApplyError, ControlInfo, Observation, Watermarks};
 pub use block::BlockError;
-pub use command::{Command, Event, Now, Reply, RequestContext, Step, Token};
+pub use command::{AbortedBy, Command, Event, Now, Reply, RequestContext, Step, Token};
 pub use commands::*;
 use commands::{Deadline, Deletion};
 pub use partition::Partition;

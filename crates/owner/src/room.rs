@@ -14,7 +14,7 @@ use crate::record::APPEND_HEAD_BYTES;
 pub(crate) const MAX_RECORD_BYTES_DEFAULT: usize = 32 << 20;
 
 /// A control batch and its head: `control_batch` writes 78 bytes, whatever is in it.
-const MARKER_BYTES: usize = APPEND_HEAD_BYTES + HEADER_BYTES + 17;
+pub(crate) const MARKER_BYTES: usize = APPEND_HEAD_BYTES + HEADER_BYTES + 17;
 /// A partition in a transactional id's record, without its topic's name: name length, partition,
 /// count and tags, if it is the only one of its topic.
 const ENROLLED_BYTES: usize = 13;

@@ -128,7 +128,7 @@ api_table! {
     AddPartitionsToTxn = 24, decodes 0..=5, flexible 3, serves 0..=3, advertised from 0;
     AddOffsetsToTxn = 25, decodes 0..=4, flexible 3, serves 0..=4, advertised from 0;
     EndTxn = 26, decodes 0..=5, flexible 3, serves 0..=5, advertised from 0;
-    WriteTxnMarkers = 27, decodes 1..=1, flexible 1;
+    WriteTxnMarkers = 27, decodes 1..=1, flexible 1, serves 1..=1, advertised from 1;
     TxnOffsetCommit = 28, decodes 0..=5, flexible 3, serves 0..=5, advertised from 0;
     DescribeConfigs = 32, decodes 1..=4, flexible 4, serves 1..=4, advertised from 1;
     AlterConfigs = 33, decodes 0..=2, flexible 2, serves 0..=2, advertised from 0;
@@ -138,9 +138,9 @@ api_table! {
     IncrementalAlterConfigs = 44, decodes 0..=1, flexible 1, serves 0..=1, advertised from 0;
     OffsetDelete = 47, decodes 0..=0, flexible NEVER, serves 0..=0, advertised from 0;
     DescribeCluster = 60, decodes 0..=2, flexible 0, serves 0..=2, advertised from 0;
-    DescribeProducers = 61, decodes 0..=0, flexible 0;
-    DescribeTransactions = 65, decodes 0..=0, flexible 0;
-    ListTransactions = 66, decodes 0..=2, flexible 0;
+    DescribeProducers = 61, decodes 0..=0, flexible 0, serves 0..=0, advertised from 0;
+    DescribeTransactions = 65, decodes 0..=0, flexible 0, serves 0..=0, advertised from 0;
+    ListTransactions = 66, decodes 0..=2, flexible 0, serves 0..=2, advertised from 0;
 }
 
 /// The whole table.

@@ -87,7 +87,7 @@ fn what_is_not_served_closes_the_connection() {
         (ApiKey::Produce, 14),
         (ApiKey::AddPartitionsToTxn, 4),
         (ApiKey::Metadata, -1),
-        (ApiKey::WriteTxnMarkers, 1),
+        (ApiKey::SaslHandshake, 1),
     ] {
         let want = WireError::UnsupportedVersion {
             api_key: key,

@@ -14,6 +14,8 @@ mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
+mod describe_producers;
+mod describe_transactions;
 mod end_txn;
 mod fetch;
 mod find_coordinator;
@@ -24,6 +26,7 @@ mod join_group;
 mod leave_group;
 mod list_groups;
 mod list_offsets;
+mod list_transactions;
 mod metadata;
 mod offset_commit;
 mod offset_delete;
@@ -32,6 +35,7 @@ mod offset_for_leader_epoch;
 mod produce;
 mod sync_group;
 mod txn_offset_commit;
+mod write_txn_markers;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -195,6 +199,10 @@ pub(crate) async fn dispatch(cx: Cx, body: Bytes) -> Result<Pending, WireError> 
         RequestKind::AddOffsetsToTxn(r) => add_offsets_to_txn::handle(cx, r).await,
         RequestKind::EndTxn(r) => end_txn::handle(cx, r).await,
         RequestKind::TxnOffsetCommit(r) => txn_offset_commit::handle(cx, r).await,
+        RequestKind::WriteTxnMarkers(r) => write_txn_markers::handle(cx, r).await,
+        RequestKind::DescribeProducers(r) => describe_producers::handle(cx, r).await,
+        RequestKind::DescribeTransactions(r) => describe_transactions::handle(cx, r).await,
+        RequestKind::ListTransactions(r) => list_transactions::handle(cx, r).await,
         RequestKind::DescribeConfigs(r) => describe_configs::handle(&cx, &r),
         other => unreachable!("the API table serves {other:?} and no handler does"),
     })

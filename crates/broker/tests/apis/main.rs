@@ -6,4 +6,5 @@ mod groups;
 mod leader_epochs;
 mod support;
 mod topic_ids;
+mod transactions_admin;
 mod transactions_v2;

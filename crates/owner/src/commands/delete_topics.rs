@@ -17,7 +17,7 @@ use tidemark_txn_coordinator::{AbortReason, TxnState};
 use tidemark_types::{ErrorCode, TopicId, TopicPartitionId};
 
 use crate::Owner;
-use crate::command::{Now, Reply, Step, Token};
+use crate::command::{AbortedBy, Event, Now, Reply, Step, Token};
 use crate::draft::Draft;
 use crate::record::APPEND_HEAD_BYTES;
 use crate::room::transaction_bytes;
@@ -99,9 +99,9 @@ impl Owner {
         let doomed = self.take_what_fits(&draft, &mut deletion);
         match deletion.remaining.front().map(|topic| self.find(topic)) {
             Some(Ok(too_large)) if doomed.is_empty() => {
-                self.lighten(&mut draft, &too_large.clone(), now);
+                self.lighten(&mut draft, &too_large.clone(), now, step);
             }
-            _ => self.delete(&mut draft, doomed, now),
+            _ => self.delete(&mut draft, doomed, now, step),
         }
         self.finish(draft, step);
         if deletion.remaining.is_empty() {
@@ -179,7 +179,7 @@ impl Owner {
 
     /// The topics go first. In the record's canonical order, which replay follows, their deletion
     /// comes before any marker: none may stand in a partition that is gone by then.
-    fn delete(&mut self, draft: &mut Draft, doomed: Vec<Doomed>, now: &Now<'_>) {
+    fn delete(&mut self, draft: &mut Draft, doomed: Vec<Doomed>, now: &Now<'_>, step: &mut Step) {
         if doomed.is_empty() {
             return;
         }
@@ -190,7 +190,7 @@ impl Owner {
         self.append_metadata(draft, &records);
         for Doomed { topic, tombstones } in doomed {
             for id in self.transactions_through(&topic.name) {
-                self.abort_by_broker(draft, &id, AbortReason::Exclusive, now);
+                self.cut(draft, &id, &topic.name, now, step);
             }
             for (id, batch) in tombstones {
                 self.append(draft, id, BytesMut::from(&batch[..]));
@@ -200,14 +200,14 @@ impl Owner {
 
     /// Takes from a topic what hangs on it, as much as fits a record: its transactions, and when
     /// none is left its offsets.
-    fn lighten(&mut self, draft: &mut Draft, topic: &TopicImage, now: &Now<'_>) {
+    fn lighten(&mut self, draft: &mut Draft, topic: &TopicImage, now: &Now<'_>, step: &mut Step) {
         let before = draft.bytes;
         for id in self.transactions_through(&topic.name) {
             let fits = draft.bytes + self.abort_bytes(&id) <= self.max_record_bytes;
             if !fits && draft.bytes > before {
                 return;
             }
-            self.abort_by_broker(draft, &id, AbortReason::Exclusive, now);
+            self.cut(draft, &id, &topic.name, now, step);
         }
         if draft.bytes > before {
             return;
@@ -219,6 +219,26 @@ impl Owner {
             }
             self.append(draft, id, BytesMut::from(&batch[..]));
         }
+    }
+
+    /// Aborts a transaction that the topic's deletion cuts through.
+    fn cut(
+        &mut self,
+        draft: &mut Draft,
+        id: &Arc<str>,
+        topic: &Arc<str>,
+        now: &Now<'_>,
+        step: &mut Step,
+    ) {
+        let meta = self.abort_by_broker(draft, id, AbortReason::Exclusive, now);
+        step.events.push(Event::TransactionAborted {
+            transactional_id: id.clone(),
+            producer_id: meta.producer_id,
+            epoch: meta.epoch,
+            by: AbortedBy::TopicDeleted {
+                topic: topic.clone(),
+            },
+        });
     }
 
     /// The ids whose ongoing transaction has enrolled a partition of the topic.

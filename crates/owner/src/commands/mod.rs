@@ -4,6 +4,7 @@ mod alter_configs;
 mod create_partitions;
 mod delete_groups;
 mod delete_topics;
+mod describe_transactions;
 mod end_txn;
 mod enrol;
 mod expire;
@@ -15,12 +16,16 @@ mod produce;
 mod topics;
 mod transactions;
 mod txn_offset_commit;
+mod write_txn_markers;
 
 pub use alter_configs::{AlterConfigs, AlterResource, Alteration, ConfigResource};
 pub use create_partitions::{CreatePartitions, GrowTopic};
 pub use delete_groups::OffsetDelete;
 pub(crate) use delete_topics::Deletion;
 pub use delete_topics::{DeleteTopic, DeleteTopics, DeletedTopic};
+pub use describe_transactions::{
+    DescribedProducer, DescribedTransaction, ListTransactions, ListedTransaction,
+};
 pub use end_txn::EndTxn;
 pub use enrol::{AddOffsets, AddPartitions};
 pub use init_producer_id::InitProducerId;
@@ -30,6 +35,7 @@ pub use produce::{Produce, ProduceBatch, Produced};
 pub use topics::{CreateTopic, CreateTopics, CreatedTopic};
 pub(crate) use transactions::Deadline;
 pub use txn_offset_commit::TxnOffsetCommit;
+pub use write_txn_markers::WriteTxnMarkers;
 
 use tidemark_group_coordinator::{GroupReply, GroupReplyToken};
 
@@ -84,6 +90,18 @@ impl Owner {
             }
             Command::DeleteGroups(ids) => {
                 Reply::DeleteGroups(self.delete_groups(&ids, now, &mut step))
+            }
+            Command::ListTransactions(request) => {
+                Reply::ListTransactions(self.list_transactions(&request, now.wall_ms))
+            }
+            Command::DescribeTransactions(ids) => {
+                Reply::DescribeTransactions(self.describe_transactions(&ids))
+            }
+            Command::DescribeProducers(partitions) => {
+                Reply::DescribeProducers(self.describe_producers(&partitions))
+            }
+            Command::WriteTxnMarkers(request) => {
+                Reply::WriteTxnMarkers(self.write_txn_markers(&request, now, &mut step))
             }
             Command::OffsetDelete(request) => {
                 Reply::OffsetDelete(self.offset_delete(request, now, &mut step))
