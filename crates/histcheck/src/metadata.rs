@@ -1,0 +1,205 @@
+//! The records of `__cluster_metadata`: topics, settings, blocks of producer ids, journal epochs.
+
+use std::collections::BTreeMap;
+
+use crate::bytes::Fields;
+use crate::ids::TopicId;
+
+/// One record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MetadataRecord {
+    ClusterCreated {
+        cluster_id: String,
+        node_id: i32,
+        incarnation: u64,
+    },
+    FeatureLevel {
+        level: u16,
+    },
+    TopicCreated {
+        name: String,
+        id: TopicId,
+        partitions: i32,
+        config: BTreeMap<String, String>,
+    },
+    TopicDeleted {
+        id: TopicId,
+    },
+    PartitionsAdded {
+        id: TopicId,
+        /// The new count.
+        partitions: i32,
+    },
+    TopicConfigSet {
+        id: TopicId,
+        config: BTreeMap<String, String>,
+    },
+    ProducerIdBlock {
+        coordinator_partition: i32,
+        first: i64,
+        count: i64,
+    },
+    JournalEpoch {
+        epoch: i32,
+        wall_ms: i64,
+        cut_bytes: u64,
+    },
+    BrokerConfigSet {
+        /// -1: every broker.
+        node_id: i32,
+        config: BTreeMap<String, String>,
+    },
+}
+
+impl MetadataRecord {
+    /// Reads a record. Errors say in a few words what is wrong, and whether a newer version wrote it.
+    pub fn parse(key: &[u8], value: &[u8]) -> Result<MetadataRecord, (String, bool)> {
+        let mut k = Fields::new(key);
+        let (Some(kind), Some(version), 0) = (k.u16(), k.u16(), k.left()) else {
+            return Err(("a metadata record's key is not 4 bytes".to_owned(), false));
+        };
+        if version != 0 || !(1..=9).contains(&kind) {
+            return Err((
+                format!("a metadata record of kind {kind}, version {version}"),
+                true,
+            ));
+        }
+        let mut v = Fields::new(value);
+        let whole = v.long_bytes().filter(|_| v.left() == 0);
+        let bad = || {
+            (
+                format!("a metadata record of kind {kind} is cut short"),
+                false,
+            )
+        };
+        let mut f = Fields::new(whole.ok_or_else(bad)?);
+        let record = parse(kind, &mut f).filter(|_| f.left() == 0);
+        record.ok_or_else(bad)
+    }
+}
+
+fn map(f: &mut Fields<'_>) -> Option<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    for _ in 0..f.u32()? {
+        found.insert(f.long_string()?, f.long_string()?);
+    }
+    Some(found)
+}
+
+fn parse(kind: u16, f: &mut Fields<'_>) -> Option<MetadataRecord> {
+    Some(match kind {
+        1 => MetadataRecord::ClusterCreated {
+            cluster_id: f.long_string()?,
+            node_id: f.i32()?,
+            incarnation: f.u64()?,
+        },
+        2 => MetadataRecord::FeatureLevel { level: f.u16()? },
+        3 => MetadataRecord::TopicCreated {
+            name: f.long_string()?,
+            id: TopicId(f.array()?),
+            partitions: f.i32()?,
+            config: map(f)?,
+        },
+        4 => MetadataRecord::TopicDeleted {
+            id: TopicId(f.array()?),
+        },
+        5 => MetadataRecord::PartitionsAdded {
+            id: TopicId(f.array()?),
+            partitions: f.i32()?,
+        },
+        6 => MetadataRecord::TopicConfigSet {
+            id: TopicId(f.array()?),
+            config: map(f)?,
+        },
+        7 => MetadataRecord::ProducerIdBlock {
+            coordinator_partition: f.i32()?,
+            first: f.i64()?,
+            count: f.i64()?,
+        },
+        8 => MetadataRecord::JournalEpoch {
+            epoch: f.i32()?,
+            wall_ms: f.i64()?,
+            cut_bytes: f.u64()?,
+        },
+        9 => MetadataRecord::BrokerConfigSet {
+            node_id: f.i32()?,
+            config: map(f)?,
+        },
+        _ => return None,
+    })
+}
+
+/// A topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Topic {
+    pub id: TopicId,
+    pub name: String,
+    pub partitions: i32,
+    pub config: BTreeMap<String, String>,
+}
+
+/// What all records together say.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    pub cluster_id: Option<String>,
+    pub feature_level: u16,
+    /// By name.
+    pub topics: BTreeMap<String, Topic>,
+    /// Producer ids below were given to some coordinator partition.
+    pub next_producer_id: i64,
+    pub journal_epoch: i32,
+    /// Dynamic settings by node, -1 for every broker.
+    pub broker_configs: BTreeMap<i32, BTreeMap<String, String>>,
+}
+
+impl Metadata {
+    pub(crate) fn apply(&mut self, record: MetadataRecord) {
+        match record {
+            MetadataRecord::ClusterCreated { cluster_id, .. } => self.cluster_id = Some(cluster_id),
+            MetadataRecord::FeatureLevel { level } => self.feature_level = level,
+            MetadataRecord::TopicCreated {
+                name,
+                id,
+                partitions,
+                config,
+            } => {
+                let topic = Topic {
+                    id,
+                    name: name.clone(),
+                    partitions,
+                    config,
+                };
+                self.topics.insert(name, topic);
+            }
+            MetadataRecord::TopicDeleted { id } => self.topics.retain(|_, topic| topic.id != id),
+            MetadataRecord::PartitionsAdded { id, partitions } => {
+                if let Some(topic) = self.topic_mut(id) {
+                    topic.partitions = partitions;
+                }
+            }
+            MetadataRecord::TopicConfigSet { id, config } => {
+                if let Some(topic) = self.topic_mut(id) {
+                    topic.config = config;
+                }
+            }
+            MetadataRecord::ProducerIdBlock { first, count, .. } => {
+                self.next_producer_id = self.next_producer_id.max(first.saturating_add(count));
+            }
+            MetadataRecord::JournalEpoch { epoch, .. } => self.journal_epoch = epoch,
+            MetadataRecord::BrokerConfigSet { node_id, config } => {
+                match config.is_empty() {
+                    true => self.broker_configs.remove(&node_id),
+                    false => self.broker_configs.insert(node_id, config),
+                };
+            }
+        }
+    }
+
+    fn topic_mut(&mut self, id: TopicId) -> Option<&mut Topic> {
+        self.topics.values_mut().find(|topic| topic.id == id)
+    }
+
+    pub fn topic_by_id(&self, id: TopicId) -> Option<&Topic> {
+        self.topics.values().find(|topic| topic.id == id)
+    }
+}
