@@ -166,6 +166,14 @@ impl Broker {
         self.running.journal.stats()
     }
 
+    /// Writes what is confirmed to segments and makes a checkpoint, now. Returns when that is done or
+    /// has failed, of which the log tells.
+    pub async fn checkpoint(&self) {
+        let requests = self.running.requests.clone();
+        let done = tokio::task::spawn_blocking(move || Running::checkpoint(&requests)).await;
+        done.expect("asking maintenance does not panic");
+    }
+
     /// Stops serving, writes a checkpoint and closes the data directory.
     pub async fn shutdown(self) {
         self.front.stop();

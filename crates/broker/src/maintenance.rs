@@ -107,6 +107,7 @@ impl Maintenance {
             if request.is_none() {
                 self.drop_deleted();
             }
+            self.trim();
             let due = self.journal_is_filling()
                 || stop
                 || matches!(request, Some(Request::Checkpoint))
@@ -155,11 +156,12 @@ impl Maintenance {
             || usage.slots_in_use + RESERVED_SLOTS >= usage.max_slots
     }
 
-    /// Something was written since the newest checkpoint.
+    /// Something was written since the newest checkpoint, or files wait until it is the older one.
     fn has_news(&self) -> bool {
         let confirmed = self.barrier.confirmed();
+        let waits = !self.retired.is_empty();
         self.newest.is_none_or(|newest| {
-            newest.highest_tick < self.published.tick() || newest.replay_from <= confirmed
+            waits || newest.highest_tick < self.published.tick() || newest.replay_from <= confirmed
         })
     }
 
@@ -195,6 +197,19 @@ impl Maintenance {
             }
         }
         first_error
+    }
+
+    /// Gives up what lies below log starts that every reader knows of.
+    fn trim(&self) {
+        let oldest_needed = self.published.oldest_needed();
+        for (id, log) in self.catalogue.logs().iter() {
+            if log.may_be_trimmed() {
+                let segments = log.trim(oldest_needed, &self.retired);
+                if segments > 0 {
+                    debug!("{id}: {segments} segments below the log start given up");
+                }
+            }
+        }
     }
 
     /// Takes the logs of deleted topics away, once their deletion is published. The logs are listed

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tidemark_journal::{AppendRequest, Journal};
 use tidemark_owner::{
-    AbortedBy, Appended, Command, Event, Now, Observation, Owner, Reply, Step, Token,
+    AbortedBy, Appended, Command, Event, MoveLogStarts, Now, Observation, Owner, Reply, Step, Token,
 };
 use tidemark_partition_log::{ControlMeta, PartitionLog, SegmentManifest, TailBatch, Version};
 use tidemark_types::{JournalIndex, MonoTime, NodeId, Tick, TopicPartitionId};
@@ -40,6 +40,14 @@ pub enum Message {
     },
     /// A clock that is turned by hand has moved: look at the deadlines.
     Wake,
+    /// Retention has found these log starts.
+    #[expect(dead_code, reason = "sent once retention decides")]
+    MoveLogStarts {
+        command: MoveLogStarts,
+        reservation: Reservation,
+        /// Gets the owner's last record: once it is durable the moves are.
+        to: crossbeam_channel::Sender<JournalIndex>,
+    },
     /// Take checkpoint blocks.
     Capture {
         what: Capture,
@@ -164,6 +172,15 @@ impl OwnerThread {
                 Message::Begin { begin, to } => {
                     let _the_start_was_given_up = to.send(self.begin(&begin));
                 }
+                Message::MoveLogStarts {
+                    command,
+                    reservation,
+                    to,
+                } => {
+                    self.step(Token(0), Command::MoveLogStarts(command));
+                    drop(reservation);
+                    let _nobody_waits = to.send(self.owner.last_index());
+                }
                 Message::Wake => {}
                 Message::Capture { what, to } => {
                     let _checkpoint_was_given_up = to.send(self.capture(what));
@@ -276,6 +293,8 @@ impl OwnerThread {
                     let defaults = self.catalogue.newest().defaults;
                     self.catalogue.apply_segment_bytes_of(&topic, &defaults);
                 }
+                // The partition's watermarks follow, and say it.
+                Observation::LogStartMoved(_) => {}
                 // The logs stay until the deletion is published (readers until then see the
                 // topic); maintenance takes them away. Fetches parked on them are woken.
                 Observation::TopicDeleted(topic) => {

@@ -13,7 +13,7 @@ use tidemark_journal::JournalOptions;
 use tidemark_metadata::TopicLimits;
 use tidemark_owner::{Observation, Owner, OwnerOptions, Record};
 use tidemark_partition_log::{
-    BlockKind, Checkpoint, CheckpointHeader, LogError, LogStore, PartitionLog, Retired,
+    Block, BlockKind, Checkpoint, CheckpointHeader, LogError, LogStore, PartitionLog, Retired,
     SegmentManifest, WriteBehind, WriteBehindSettings, read_previous, remove_unreferenced,
 };
 use tidemark_types::{LeaderEpoch, Tick, TopicPartitionId};
@@ -72,28 +72,25 @@ impl Replay {
             warn!("{what}; the checkpoint before it is used");
         }
         let CheckpointHeader { generation, .. } = checkpoint.header;
-        let mut named: BTreeMap<TopicPartitionId, BTreeSet<i64>> = BTreeMap::new();
         let older = read_previous(&**disk, dir, directory_id, KNOWN_BLOCKS, generation)?;
-        let all = checkpoint
-            .blocks
-            .iter()
-            .chain(older.iter().flat_map(|c| &c.blocks));
-        for block in all.filter(|b| b.kind == BlockKind::SEGMENTS) {
-            let manifest = manifest(&block.payload, block.partition)?;
-            named
-                .entry(block.partition)
-                .or_default()
-                .extend(manifest.segments.iter().map(|s| s.base_offset));
+        let newest_names = named(&checkpoint.blocks)?;
+        let older_names = named(older.iter().flat_map(|c| &c.blocks))?;
+        let mut named = newest_names.clone();
+        for (id, bases) in &older_names {
+            named.entry(*id).or_default().extend(bases);
         }
         for file in remove_unreferenced(&self.store, &named)? {
             info!("removed {file}: no checkpoint names it, its data is in the journal");
         }
         // What only the older checkpoint names goes with it.
         self.retired.checkpoint_begun(generation);
-        let present: BTreeSet<TopicPartitionId> =
-            log_of(&checkpoint.blocks).map(|(id, _)| id).collect();
-        for id in named.keys().filter(|id| !present.contains(id)) {
-            self.retired.retire(*id);
+        for (id, bases) in older_names {
+            match newest_names.get(&id) {
+                None => self.retired.retire(id),
+                Some(kept) => bases
+                    .difference(kept)
+                    .for_each(|base| self.retired.retire_segment(&self.store, id, *base)),
+            }
         }
         for block in checkpoint.blocks.iter().filter(|b| b.kind == OWNER_BLOCK) {
             self.owner
@@ -174,11 +171,26 @@ impl Replay {
                     }
                 }
                 // Offsets and epochs are published once, at the end of replay.
-                Observation::Watermarks(_) | Observation::MetadataChanged => {}
+                Observation::Watermarks(_)
+                | Observation::LogStartMoved(_)
+                | Observation::MetadataChanged => {}
             }
         }
         Ok(())
     }
+}
+
+/// The segments that a checkpoint's blocks name, by their base offsets.
+fn named<'a>(
+    blocks: impl IntoIterator<Item = &'a Block>,
+) -> Result<BTreeMap<TopicPartitionId, BTreeSet<i64>>, StartError> {
+    let mut named: BTreeMap<TopicPartitionId, BTreeSet<i64>> = BTreeMap::new();
+    for block in blocks.into_iter().filter(|b| b.kind == BlockKind::SEGMENTS) {
+        let manifest = manifest(&block.payload, block.partition)?;
+        let bases = manifest.segments.iter().map(|s| s.base_offset);
+        named.entry(block.partition).or_default().extend(bases);
+    }
+    Ok(named)
 }
 
 fn manifest(payload: &[u8], id: TopicPartitionId) -> Result<SegmentManifest, StartError> {

@@ -36,6 +36,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Writes everything that is confirmed to segments, and a checkpoint. Blocks.
+    pub fn checkpoint(requests: &Sender<Request>) {
+        let (done, told) = crossbeam_channel::bounded(1);
+        if requests.send(Request::CheckpointNow(done)).is_ok() {
+            let _told_or_stopped = told.recv();
+        }
+    }
+
     /// Ends in order: a last checkpoint, then the owner, then the journal with what is queued.
     /// Blocks.
     pub fn stop(mut self) {

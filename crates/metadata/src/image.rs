@@ -290,6 +290,8 @@ impl MetadataImage {
                 wall_ms: *wall_ms,
                 cut_bytes: *cut_bytes,
             }),
+            // The partition's own state has it.
+            MetadataRecord::LogStartMoved { .. } => {}
         }
     }
 

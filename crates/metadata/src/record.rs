@@ -71,6 +71,13 @@ pub enum MetadataRecord {
         /// Bytes cut from the journal's end at that start.
         cut_bytes: u64,
     },
+    /// A partition's records below this offset are gone: by retention or DeleteRecords. Never
+    /// lower than before, never beyond the end of the log.
+    LogStartMoved {
+        id: TopicId,
+        partition: i32,
+        log_start_offset: i64,
+    },
 }
 
 mod kind {
@@ -83,6 +90,7 @@ mod kind {
     pub(super) const PRODUCER_ID_BLOCK: u16 = 7;
     pub(super) const JOURNAL_EPOCH: u16 = 8;
     pub(super) const BROKER_CONFIG_SET: u16 = 9;
+    pub(super) const LOG_START_MOVED: u16 = 10;
 }
 
 /// All kinds are at version 0.
@@ -132,6 +140,7 @@ impl MetadataRecord {
             MetadataRecord::TopicConfigSet { .. } => kind::TOPIC_CONFIG_SET,
             MetadataRecord::ProducerIdBlock { .. } => kind::PRODUCER_ID_BLOCK,
             MetadataRecord::JournalEpoch { .. } => kind::JOURNAL_EPOCH,
+            MetadataRecord::LogStartMoved { .. } => kind::LOG_START_MOVED,
             MetadataRecord::BrokerConfigSet { .. } => kind::BROKER_CONFIG_SET,
         }
     }
@@ -201,6 +210,15 @@ impl MetadataRecord {
                 out.i64(*wall_ms);
                 out.u64(*cut_bytes);
             }
+            MetadataRecord::LogStartMoved {
+                id,
+                partition,
+                log_start_offset,
+            } => {
+                out.id(*id);
+                out.i32(*partition);
+                out.i64(*log_start_offset);
+            }
         }
         let payload_bytes = u32::try_from(out.0.len() - 4).expect("a record is far below 4 GiB");
         out.0[..4].copy_from_slice(&payload_bytes.to_be_bytes());
@@ -217,7 +235,7 @@ impl MetadataRecord {
         let payload = value.take(payload_bytes)?;
         value.end()?;
 
-        if !(kind::CLUSTER_CREATED..=kind::BROKER_CONFIG_SET).contains(&kind) {
+        if !(kind::CLUSTER_CREATED..=kind::LOG_START_MOVED).contains(&kind) {
             return Err(DecodeError::UnknownKind { kind });
         }
         if version != VERSION {
@@ -263,11 +281,22 @@ impl MetadataRecord {
                     count,
                 }
             }
-            _ => MetadataRecord::JournalEpoch {
+            kind::JOURNAL_EPOCH => MetadataRecord::JournalEpoch {
                 epoch: p.i32()?,
                 wall_ms: p.i64()?,
                 cut_bytes: p.u64()?,
             },
+            _ => {
+                let (id, partition, log_start_offset) = (p.id()?, p.i32()?, p.i64()?);
+                if partition < 0 || log_start_offset < 0 {
+                    return Err(DecodeError::Invalid("a log start below zero"));
+                }
+                MetadataRecord::LogStartMoved {
+                    id,
+                    partition,
+                    log_start_offset,
+                }
+            }
         };
         p.end()?;
         Ok(record)
@@ -315,8 +344,15 @@ mod tests {
                 .prop_map(|id| MetadataRecord::TopicDeleted { id }),
             (id.clone(), 1..=i32::MAX)
                 .prop_map(|(id, partitions)| MetadataRecord::PartitionsAdded { id, partitions }),
-            (id, any_config())
+            (id.clone(), any_config())
                 .prop_map(|(id, config)| MetadataRecord::TopicConfigSet { id, config }),
+            (id, 0..i32::MAX, 0..i64::MAX).prop_map(|(id, partition, log_start_offset)| {
+                MetadataRecord::LogStartMoved {
+                    id,
+                    partition,
+                    log_start_offset,
+                }
+            }),
             (proptest::option::of(0..i32::MAX), any_config()).prop_map(|(node, config)| {
                 MetadataRecord::BrokerConfigSet {
                     node: node.map(NodeId),
@@ -361,7 +397,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_fail(kind in 0u16..12, payload in vec(any::<u8>(), 0..200)) {
+        fn any_bytes_decode_or_fail(kind in 0u16..13, payload in vec(any::<u8>(), 0..200)) {
             let mut key = kind.to_be_bytes().to_vec();
             key.extend([0, 0]);
             let mut value = (payload.len() as u32).to_be_bytes().to_vec();
@@ -416,6 +452,18 @@ mod tests {
         expected.extend(b"retention.ms");
         expected.extend([0, 0, 0, 4]);
         expected.extend(b"1000");
+        assert_eq!(record.value(), expected);
+
+        let record = MetadataRecord::LogStartMoved {
+            id: TopicId([9; 16]),
+            partition: 2,
+            log_start_offset: 258,
+        };
+        assert_eq!(record.key(), [0, 10, 0, 0]);
+        let mut expected = vec![0, 0, 0, 28];
+        expected.extend([9; 16]);
+        expected.extend([0, 0, 0, 2]);
+        expected.extend([0, 0, 0, 0, 0, 0, 1, 2]);
         assert_eq!(record.value(), expected);
     }
 }

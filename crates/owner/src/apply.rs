@@ -53,6 +53,8 @@ pub struct Watermarks {
 #[derive(Clone, Debug)]
 pub enum Observation {
     Appended(Appended),
+    /// The log start of a partition moved; its [`Watermarks`] follow.
+    LogStartMoved(TopicPartitionId),
     /// The offsets of a touched partition once the whole record is applied.
     Watermarks(Watermarks),
     TopicCreated(Arc<TopicImage>),
@@ -100,6 +102,7 @@ impl Owner {
             .iter()
             .filter_map(|o| match o {
                 Observation::Appended(a) => Some(a.partition),
+                Observation::LogStartMoved(id) => Some(*id),
                 _ => None,
             })
             .collect();
@@ -212,6 +215,21 @@ impl Owner {
                 }
             }
             MetadataRecord::TopicDeleted { id } => self.remove_partitions(*id),
+            MetadataRecord::LogStartMoved {
+                id,
+                partition,
+                log_start_offset,
+            } => {
+                let id = TopicPartitionId::new(*id, *partition);
+                // Also with the metadata's block newer than the partition's, and the other way
+                // round. A partition that is not there was deleted later.
+                if !self.is_in_block(id, index)
+                    && let Some(partition) = self.partitions.get_mut(&id)
+                {
+                    partition.apply_log_start(index, *log_start_offset)?;
+                    observations.push(Observation::LogStartMoved(id));
+                }
+            }
             MetadataRecord::JournalEpoch { epoch, .. } => {
                 let restored = &self.restored;
                 for (id, partition) in &mut self.partitions {

@@ -12,9 +12,9 @@ use tidemark_types::{ErrorCode, MonoTime, ProducerEpoch, ProducerId, Tick};
 use crate::apply::Observation;
 use crate::commands::{
     AddOffsets, AddPartitions, AlterConfigs, CreatePartitions, CreateTopics, CreatedTopic,
-    DeleteTopics, DeletedTopic, DescribedProducer, DescribedTransaction, EndTxn, InitProducerId,
-    ListTransactions, ListedTransaction, NoteRefused, OffsetDelete, OffsetFetch, Produce, Produced,
-    TxnOffsetCommit, WriteTxnMarkers,
+    DeleteRecords, DeleteTopics, DeletedTopic, DescribedProducer, DescribedTransaction, EndTxn,
+    InitProducerId, ListTransactions, ListedTransaction, MoveLogStarts, NoteRefused, OffsetDelete,
+    OffsetFetch, Produce, Produced, TxnOffsetCommit, WriteTxnMarkers,
 };
 use crate::record::Record;
 
@@ -58,6 +58,9 @@ pub enum Command {
     CreatePartitions(CreatePartitions),
     AlterConfigs(AlterConfigs),
     DeleteTopics(DeleteTopics),
+    DeleteRecords(DeleteRecords),
+    /// Retention has found records that are expired. Has no reply.
+    MoveLogStarts(MoveLogStarts),
     Join(JoinRequest),
     Sync(SyncRequest),
     Heartbeat(HeartbeatRequest),
@@ -99,6 +102,8 @@ pub enum Reply {
     /// One result per resource of the request, in its order.
     AlterConfigs(Vec<Result<(), Refusal>>),
     DeleteTopics(Vec<DeletedTopic>),
+    /// Per partition of the request, in its order: its low watermark.
+    DeleteRecords(Vec<Result<i64, ErrorCode>>),
     Join(JoinReply),
     Sync(SyncReply),
     Heartbeat(ErrorCode),

@@ -69,6 +69,25 @@ impl Partition {
         Ok(())
     }
 
+    /// The records below `offset` are gone. Producers keep their windows and open transactions:
+    /// both outlive their records.
+    pub fn apply_log_start(&mut self, index: JournalIndex, offset: i64) -> Result<(), ApplyError> {
+        if offset < self.log_start_offset || offset > self.log_end_offset {
+            return Err(ApplyError(format!(
+                "record {index}: the log start of {} would go from {} to {offset}, its log ends at {}",
+                self.id, self.log_start_offset, self.log_end_offset
+            )));
+        }
+        self.log_start_offset = offset;
+        // The epoch in force at the log start begins there now; those before it are forgotten.
+        let in_force = self.epochs.partition_point(|(_, start)| *start <= offset);
+        if let Some(earlier) = in_force.checked_sub(1) {
+            self.epochs.drain(..earlier);
+            self.epochs[0].1 = offset;
+        }
+        Ok(())
+    }
+
     /// Applies one batch whose base offset is final. `index` is the record that holds it.
     pub fn apply(
         &mut self,

@@ -89,6 +89,11 @@ impl FileCache {
         Ok(file)
     }
 
+    /// Forgets a file that was removed.
+    pub(crate) fn forget(&self, path: &Path) {
+        self.open.lock().remove(path);
+    }
+
     /// Forgets the files below `dir`, before they are removed.
     pub(crate) fn forget_dir(&self, dir: &Path) {
         let mut open = self.open.lock();

@@ -33,6 +33,7 @@ mod store;
 mod tick_cut;
 mod tick_index;
 mod timestamps;
+mod trim;
 mod versions;
 mod waiters;
 mod write_behind;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use tidemark_abort_index::{AbortIndex, AbortedTxn};
@@ -28,6 +28,8 @@ pub struct PartitionLog {
     inner: Mutex<Inner>,
     /// One write-behind at a time.
     pub(crate) flushing: Mutex<()>,
+    /// The log start may have passed what is held.
+    pub(crate) passed: AtomicBool,
     waiters: Waiters,
 }
 
@@ -96,6 +98,7 @@ impl PartitionLog {
         end_offset: i64,
         log_start_offset: i64,
     ) -> Arc<PartitionLog> {
+        let starts_empty = segments.is_empty();
         let first = Version {
             tick: Tick::ZERO,
             log_end_offset: end_offset,
@@ -123,6 +126,7 @@ impl PartitionLog {
                 notes: BTreeMap::new(),
             }),
             flushing: Mutex::new(()),
+            passed: AtomicBool::new(!starts_empty),
             waiters: Waiters::default(),
         })
     }
@@ -218,7 +222,10 @@ impl PartitionLog {
     /// version of the same tick takes the place of the first.
     pub fn push_version(&self, version: Version) {
         let mut inner = self.lock();
-        inner.log_start_offset = inner.log_start_offset.max(version.log_start_offset);
+        if version.log_start_offset > inner.log_start_offset {
+            inner.log_start_offset = version.log_start_offset;
+            self.passed.store(true, Ordering::Release);
+        }
         inner.versions.push(version);
     }
 
@@ -227,13 +234,6 @@ impl PartitionLog {
         let mut inner = self.lock();
         let end_offset = inner.end_offset;
         inner.epochs.start(epoch, end_offset);
-    }
-
-    /// Moves the log start: what lies below it will not be asked for once a version that says so
-    /// is published. Its files stay.
-    pub fn advance_log_start(&self, offset: i64) {
-        let mut inner = self.lock();
-        inner.log_start_offset = inner.log_start_offset.max(offset);
     }
 
     /// Drops the versions that no reader at `min_tick` or later can ask for, and what is known of

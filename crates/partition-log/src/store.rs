@@ -95,6 +95,17 @@ impl LogStore {
         Ok(())
     }
 
+    /// Removes one file. Only when neither checkpoint names it: see [`crate::Retired`].
+    pub(crate) fn remove_file(&self, path: &Path) -> Result<(), LogError> {
+        let removed = self.disk.remove_file(path);
+        // After it: a reader that came late does not hold the disk's space for long.
+        self.files.forget(path);
+        match removed {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(LogError::io(path, e)),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn add_tail_bytes(&self, bytes: u64) {
         self.tail_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

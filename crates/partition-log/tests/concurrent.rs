@@ -132,7 +132,6 @@ fn an_older_reader_is_told_of_aborted_transactions_below_a_newer_log_start() {
     let mut version = log.newest_version();
     version.tick = Tick(40);
     version.log_start_offset = 2;
-    log.advance_log_start(2);
     log.push_version(version);
     log.prune_versions(Tick(30));
     assert_eq!(log.at(Tick(30)).log_start_offset, 0);

@@ -103,10 +103,10 @@ fn records_below_the_log_start_are_not_found() {
         let batches = [vec![50], vec![10, 40], vec![20], vec![30], vec![5]];
         let log = built(&batches, segment_bytes, flushed);
         assert_eq!(ask(&log, 35), Some((0, 50)));
-        log.advance_log_start(2);
+        move_log_start(&log, 2);
         // Offset 2 is the second record of its batch.
         assert_eq!(ask(&log, 5), Some((2, 40)));
-        log.advance_log_start(3);
+        move_log_start(&log, 3);
         for (target, answer) in [(15, Some((3, 20))), (25, Some((4, 30))), (31, None)] {
             assert_eq!(
                 ask(&log, target),
@@ -134,7 +134,7 @@ proptest! {
         let log = built(&batches, segment_bytes, flushed);
         let records: Vec<(i64, i64)> = (0i64..).zip(batches.iter().flatten().copied()).collect();
         let log_start = log_start.min(records.len() as i64);
-        log.advance_log_start(log_start);
+        move_log_start(&log, log_start);
         let kept = &records[log_start as usize..];
         for target in 0..52 {
             let plain = kept

@@ -28,6 +28,7 @@ pub mod version {
     pub const OFFSET_COMMIT: i16 = 9;
     pub const OFFSET_FETCH: i16 = 9;
     pub const CREATE_TOPICS: i16 = 4;
+    pub const DELETE_RECORDS: i16 = 1;
     pub const INIT_PRODUCER_ID: i16 = 4;
     pub const ADD_PARTITIONS_TO_TXN: i16 = 0;
     pub const ADD_OFFSETS_TO_TXN: i16 = 0;
@@ -218,6 +219,19 @@ impl RawClient {
         let request = requests::list_offsets(topic, [partition], timestamp, isolation);
         let response = self.send(version::LIST_OFFSETS, &request).await;
         listed(&response)[0].1
+    }
+
+    /// Deletes the records of a partition below an offset; its low watermark.
+    pub async fn delete_records(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        offset: i64,
+    ) -> Result<i64, ErrorCode> {
+        let request = requests::delete_records(topic, partition, offset);
+        let response = self.send(version::DELETE_RECORDS, &request).await;
+        let answer = &response.topics[0].partitions[0];
+        checked(answer.error_code, answer.low_watermark)
     }
 
     /// The ends of partitions `0..partitions`: high watermarks or last stable offsets.

@@ -3,6 +3,9 @@
 use bytes::Bytes;
 use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
@@ -18,9 +21,9 @@ use kafka_protocol::messages::txn_offset_commit_request::{
 };
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, BrokerId, CreateTopicsRequest,
-    EndTxnRequest, FetchRequest, GroupId, InitProducerIdRequest, ListOffsetsRequest,
-    MetadataRequest, OffsetCommitRequest, OffsetFetchRequest, ProduceRequest, ProducerId,
-    TopicName, TransactionalId, TxnOffsetCommitRequest,
+    DeleteRecordsRequest, EndTxnRequest, FetchRequest, GroupId, InitProducerIdRequest,
+    ListOffsetsRequest, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest, ProduceRequest,
+    ProducerId, TopicName, TransactionalId, TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::StrBytes;
 use tidemark_types::ErrorCode;
@@ -125,6 +128,19 @@ pub fn list_offsets(
                         .collect(),
                 ),
         ])
+}
+
+/// DeleteRecords of one partition; -1 is everything below the high watermark.
+pub fn delete_records(topic: &str, partition: i32, offset: i64) -> DeleteRecordsRequest {
+    let partition = DeleteRecordsPartition::default()
+        .with_partition_index(partition)
+        .with_offset(offset);
+    let topic = DeleteRecordsTopic::default()
+        .with_name(topic_name(topic))
+        .with_partitions(vec![partition]);
+    DeleteRecordsRequest::default()
+        .with_timeout_ms(30_000)
+        .with_topics(vec![topic])
 }
 
 /// Metadata of the topics; none of them is made.

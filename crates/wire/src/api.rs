@@ -122,7 +122,7 @@ api_table! {
     ApiVersions = 18, decodes 0..=4, flexible 3, before_auth true, serves 0..=4, advertised from 0;
     CreateTopics = 19, decodes 2..=7, flexible 5, serves 2..=7, advertised from 2;
     DeleteTopics = 20, decodes 1..=6, flexible 4, serves 1..=6, advertised from 1;
-    DeleteRecords = 21, decodes 0..=2, flexible 2;
+    DeleteRecords = 21, decodes 0..=2, flexible 2, serves 0..=2, advertised from 0;
     InitProducerId = 22, decodes 0..=5, flexible 2, serves 0..=5, advertised from 0;
     OffsetForLeaderEpoch = 23, decodes 2..=4, flexible 4, serves 2..=4, advertised from 2;
     AddPartitionsToTxn = 24, decodes 0..=5, flexible 3, serves 0..=3, advertised from 0;

@@ -10,6 +10,7 @@ mod config_resources;
 mod create_partitions;
 mod create_topics;
 mod delete_groups;
+mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
@@ -190,6 +191,7 @@ pub(crate) async fn dispatch(cx: Cx, body: Bytes) -> Result<Pending, WireError> 
         RequestKind::OffsetDelete(r) => offset_delete::handle(cx, r).await,
         RequestKind::CreateTopics(r) => create_topics::handle(cx, r).await,
         RequestKind::DeleteTopics(r) => delete_topics::handle(cx, r).await,
+        RequestKind::DeleteRecords(r) => delete_records::handle(cx, r).await,
         RequestKind::CreatePartitions(r) => create_partitions::handle(cx, r).await,
         RequestKind::AlterConfigs(r) => alter_configs::handle(cx, r).await,
         RequestKind::IncrementalAlterConfigs(r) => incremental_alter_configs::handle(cx, r).await,

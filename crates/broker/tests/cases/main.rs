@@ -5,6 +5,7 @@ mod batches;
 mod kills;
 mod offsets;
 mod reads;
+mod records;
 mod restarts;
 mod sequences;
 mod sessions;

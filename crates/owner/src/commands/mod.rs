@@ -10,6 +10,7 @@ mod enrol;
 mod expire;
 mod groups;
 mod init_producer_id;
+mod log_start;
 mod note_refused;
 mod offsets;
 mod produce;
@@ -29,6 +30,7 @@ pub use describe_transactions::{
 pub use end_txn::EndTxn;
 pub use enrol::{AddOffsets, AddPartitions};
 pub use init_producer_id::InitProducerId;
+pub use log_start::{DeleteRecords, MAX_LOG_START_MOVES, MoveLogStarts};
 pub use note_refused::{NoteRefused, RefusedBatch};
 pub use offsets::{OffsetFetch, OffsetFetchGroup};
 pub use produce::{Produce, ProduceBatch, Produced};
@@ -78,6 +80,13 @@ impl Owner {
             }
             Command::DeleteTopics(request) => {
                 self.delete_topics(token, request, now, &mut step);
+                return step;
+            }
+            Command::DeleteRecords(request) => {
+                Reply::DeleteRecords(self.delete_records(&request, now, &mut step))
+            }
+            Command::MoveLogStarts(request) => {
+                self.move_log_starts(&request, now, &mut step);
                 return step;
             }
             Command::OffsetCommit(request) => {

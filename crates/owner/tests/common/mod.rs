@@ -117,6 +117,13 @@ impl World {
         token
     }
 
+    /// Gives a command that has no reply.
+    pub fn give_without_reply(&mut self, command: Command) {
+        let step = self.at_now(|owner, now| owner.step(Token(0), command, now));
+        assert!(step.replies.is_empty());
+        self.carry_out(step);
+    }
+
     /// Gives a command that is answered at once.
     pub fn ask(&mut self, command: Command) -> Reply {
         let what = format!("{command:?}");

@@ -46,13 +46,22 @@ impl Logs {
         }
     }
 
+    /// Where a consumer begins that asks for the earliest.
+    fn log_start(&self, id: TopicPartitionId) -> i64 {
+        self.watermarks.get(&id).map_or(0, |w| w.log_start_offset)
+    }
+
+    fn values(&self, batch: &Appended) -> Vec<String> {
+        values_from(batch, self.log_start(batch.partition))
+    }
+
     fn batches(&self, id: TopicPartitionId) -> &[Appended] {
         self.batches.get(&id).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn read_uncommitted(&self, id: TopicPartitionId) -> Vec<String> {
         let data = self.batches(id).iter().filter(|b| !is_control(b));
-        data.flat_map(values).collect()
+        data.flat_map(|b| self.values(b)).collect()
     }
 
     /// As clients do it: a producer's batches are dropped from the first offset of its aborted
@@ -64,12 +73,14 @@ impl Logs {
     ) -> Vec<String> {
         let none = AbortIndex::new();
         let index = self.aborted.get(&id).unwrap_or(&none);
-        let mut list = index.lookup(0, last_stable_offset);
+        let from = self.log_start(id);
+        let mut list = index.lookup(from, last_stable_offset);
         list.sort_by_key(|txn| txn.first_offset);
         let mut list = list.into_iter().peekable();
         let mut dropping = BTreeSet::new();
         let mut seen = Vec::new();
-        for batch in self.batches(id) {
+        let read = self.batches(id).iter();
+        for batch in read.skip_while(|b| b.header.last_offset() < from) {
             if batch.header.base_offset >= last_stable_offset {
                 break;
             }
@@ -83,7 +94,7 @@ impl Logs {
             } else if !batch.header.attributes.is_transactional()
                 || !dropping.contains(&batch.header.producer_id)
             {
-                seen.extend(values(batch));
+                seen.extend(self.values(batch));
             }
         }
         seen
@@ -108,7 +119,7 @@ impl Logs {
         (0..batches.len())
             .filter(|&at| batches[at].header.base_offset < last_stable_offset)
             .filter(|&at| !is_control(&batches[at]) && counts(at))
-            .flat_map(|at| values(&batches[at]))
+            .flat_map(|at| self.values(&batches[at]))
             .collect()
     }
 
@@ -136,11 +147,13 @@ fn is_control(batch: &Appended) -> bool {
     batch.header.attributes.is_control()
 }
 
-fn values(batch: &Appended) -> Vec<String> {
+/// The values of a batch from an offset on.
+fn values_from(batch: &Appended, from: i64) -> Vec<String> {
     records(&batch.batch, &DecompressLimits::default())
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .expect("our own batch")
         .into_iter()
+        .filter(|r| batch.header.base_offset + i64::from(r.offset_delta) >= from)
         .map(|r| String::from_utf8(r.value.unwrap_or_default().to_vec()).expect("text"))
         .collect()
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tidemark_group_coordinator::{HeartbeatRequest, LeaveMember, LeaveRequest, SyncRequest};
 use tidemark_owner::*;
 use tidemark_txn_coordinator::TxnState;
-use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
+use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, TopicPartitionId};
 
 use crate::common::{Producer, World, join};
 
@@ -72,6 +72,16 @@ pub enum Move {
     },
     Create(Vec<usize>),
     Delete(Vec<usize>),
+    /// DeleteRecords up to so much of the log, in tenths; above ten beyond its end.
+    DeleteRecords {
+        partition: usize,
+        tenths: i64,
+    },
+    /// The same as retention asks for it.
+    Retain {
+        partitions: Vec<usize>,
+        tenths: i64,
+    },
     /// A new member, or the last one again.
     Join {
         group: usize,
@@ -125,6 +135,10 @@ pub fn a_move() -> impl Strategy<Value = Move> {
         2 => group().prop_map(|group| Move::OffsetFetch { group }),
         4 => prop::collection::vec(0usize..3, 1..3).prop_map(Move::Create),
         1 => prop::collection::vec(0usize..3, 1..3).prop_map(Move::Delete),
+        2 => (partition(), -1i64..12)
+            .prop_map(|(partition, tenths)| Move::DeleteRecords { partition, tenths }),
+        2 => (partitions(), 0i64..12)
+            .prop_map(|(partitions, tenths)| Move::Retain { partitions, tenths }),
         3 => (group(), prop::bool::weighted(0.3)).prop_map(|(group, new)| Move::Join { group, new }),
         3 => group().prop_map(|group| Move::Sync { group }),
         1 => group().prop_map(|group| Move::Heartbeat { group }),
@@ -153,6 +167,10 @@ pub const WORTH_REACHING: &[&str] = &[
     "offsets in a transaction",
     "unstable offset",
     "topic deleted",
+    "records deleted",
+    "records deleted under an open transaction",
+    "log start out of range",
+    "retained",
     "transaction cut by a deletion",
     "joined",
     "parked",
@@ -317,6 +335,8 @@ impl Player {
                     self.reach("unstable offset");
                 }
             }
+            Move::DeleteRecords { partition, tenths } => self.delete_records(*partition, *tenths),
+            Move::Retain { partitions, tenths } => self.retain(partitions, *tenths),
             Move::Create(topics) => {
                 let topics = topics.iter().map(|topic| CreateTopic {
                     name: TOPICS[*topic].0.to_owned(),
@@ -430,6 +450,77 @@ impl Player {
                     self.reach(if v2 { "sent in version 2" } else { "sent" });
                 }
                 Err(code) => self.reach_code(code),
+            }
+        }
+    }
+
+    /// A partition and an offset in it, -1 for none.
+    fn offset_at(&self, partition: usize, tenths: i64) -> (TopicPartitionId, i64, Partition) {
+        let (topic, index) = nth(partition);
+        let state = self.world.partition(topic, index).clone();
+        let held = state.log_end_offset - state.log_start_offset;
+        let offset = match tenths {
+            -1 => -1,
+            11 => state.log_end_offset + 1,
+            tenths => state.log_start_offset + held * tenths / 10,
+        };
+        (state.id, offset, state)
+    }
+
+    fn delete_records(&mut self, partition: usize, tenths: i64) {
+        if !self.exists(partition) {
+            return;
+        }
+        let (id, offset, before) = self.offset_at(partition, tenths);
+        let partitions = vec![(id, offset)];
+        let request = DeleteRecords { partitions };
+        let Reply::DeleteRecords(answers) = self.world.ask(Command::DeleteRecords(request)) else {
+            panic!("another reply");
+        };
+        let after = self.world.owner.partition(id).expect("it is there").clone();
+        match answers[0] {
+            Ok(low_watermark) => {
+                assert_eq!(low_watermark, after.log_start_offset);
+                let wanted = if offset == -1 {
+                    before.log_end_offset
+                } else {
+                    offset
+                };
+                assert_eq!(low_watermark, wanted);
+                let first_open = before.producers.first_unstable_offset();
+                if first_open.is_some_and(|first| first < wanted) {
+                    self.reach("records deleted under an open transaction");
+                }
+                if wanted > before.log_start_offset {
+                    self.reach("records deleted");
+                }
+            }
+            Err(code) => {
+                assert_eq!((code, &after), (ErrorCode::OffsetOutOfRange, &before));
+                self.reach("log start out of range");
+            }
+        }
+        // What producers and transactions know outlives the records.
+        assert_eq!(before.producers, after.producers);
+    }
+
+    fn retain(&mut self, partitions: &[usize], tenths: i64) {
+        let exist = partitions.iter().filter(|p| self.exists(**p));
+        let moves: Vec<_> = exist.map(|p| self.offset_at(*p, tenths)).collect();
+        let request = MoveLogStarts {
+            partitions: moves.iter().map(|(id, offset, _)| (*id, *offset)).collect(),
+        };
+        self.world
+            .give_without_reply(Command::MoveLogStarts(request));
+        for (id, offset, before) in moves {
+            let after = self.world.owner.partition(id).expect("it is there");
+            let stable = before.last_stable_offset();
+            assert_eq!(
+                after.log_start_offset,
+                offset.min(stable).max(before.log_start_offset)
+            );
+            if after.log_start_offset > before.log_start_offset {
+                self.reach("retained");
             }
         }
     }

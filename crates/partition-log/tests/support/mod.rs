@@ -150,3 +150,11 @@ pub fn read_all(log: &PartitionLog) -> Vec<u8> {
     }
     out
 }
+
+/// A version that says that the log begins at `offset`, as of the newest one's tick.
+pub fn move_log_start(log: &PartitionLog, offset: i64) {
+    log.push_version(Version {
+        log_start_offset: offset,
+        ..log.newest_version()
+    });
+}

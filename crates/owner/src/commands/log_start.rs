@@ -1,0 +1,116 @@
+//! Log starts move: DeleteRecords asks for it, and retention.
+//!
+//! Only the log start moves. A transaction that is cut by it stays open and ends as any other: its
+//! last stable offset is the log start meanwhile. Producers keep their windows, so that the next
+//! sequence follows the last one though its record is gone.
+
+use tidemark_metadata::MetadataRecord;
+use tidemark_types::{ErrorCode, TopicPartitionId};
+
+use crate::Owner;
+use crate::command::{Now, Step};
+use crate::draft::Draft;
+use crate::partition::Partition;
+
+/// In place of an offset: the high watermark.
+const HIGH_WATERMARK: i64 = -1;
+
+/// Partitions of one command at most, so that what it writes fits any record and an owner's step
+/// stays short.
+pub const MAX_LOG_START_MOVES: usize = 500;
+
+/// What one move takes in a batch of `__cluster_metadata`, the batch's head not counted.
+const MOVE_BYTES: usize = 64;
+const BATCH_HEAD_BYTES: usize = 128;
+
+/// Records below an offset are to be deleted; at most [`MAX_LOG_START_MOVES`] partitions.
+#[derive(Clone, Debug)]
+pub struct DeleteRecords {
+    /// (partition, first offset that stays; -1: the high watermark).
+    pub partitions: Vec<(TopicPartitionId, i64)>,
+}
+
+/// What retention has found to be expired; at most [`MAX_LOG_START_MOVES`] partitions.
+#[derive(Clone, Debug)]
+pub struct MoveLogStarts {
+    /// (partition, first offset that stays).
+    pub partitions: Vec<(TopicPartitionId, i64)>,
+}
+
+impl Owner {
+    /// Per partition its low watermark, which is the log start, or UNKNOWN_TOPIC_OR_PARTITION,
+    /// OFFSET_OUT_OF_RANGE beyond the high watermark. The high watermark is the end of the log:
+    /// the answer waits until all of it is durable.
+    pub(crate) fn delete_records(
+        &mut self,
+        request: &DeleteRecords,
+        now: &Now<'_>,
+        step: &mut Step,
+    ) -> Vec<Result<i64, ErrorCode>> {
+        let draft = self.begin(now);
+        let mut moves = Vec::new();
+        let answers = request.partitions.iter().map(|(id, offset)| {
+            let partition = self.partitions.get(id);
+            let partition = partition.ok_or(ErrorCode::UnknownTopicOrPartition)?;
+            let offset = match *offset {
+                HIGH_WATERMARK => partition.log_end_offset,
+                offset => offset,
+            };
+            if !(0..=partition.log_end_offset).contains(&offset) {
+                return Err(ErrorCode::OffsetOutOfRange);
+            }
+            if offset > partition.log_start_offset {
+                if !self.has_room_for_moves(&draft, moves.len() + 1) {
+                    return Err(ErrorCode::RequestTimedOut);
+                }
+                moves.push(log_start_moved(partition, offset));
+            }
+            Ok(offset.max(partition.log_start_offset))
+        });
+        let answers = answers.collect();
+        self.write_moves(draft, &moves, step);
+        answers
+    }
+
+    /// Moves log starts as far as the last stable offset allows. Never back.
+    pub(crate) fn move_log_starts(
+        &mut self,
+        request: &MoveLogStarts,
+        now: &Now<'_>,
+        step: &mut Step,
+    ) {
+        let draft = self.begin(now);
+        let mut moves = Vec::new();
+        for (id, offset) in &request.partitions {
+            let Some(partition) = self.partitions.get(id) else {
+                continue;
+            };
+            let offset = (*offset).min(partition.last_stable_offset());
+            if offset > partition.log_start_offset
+                && self.has_room_for_moves(&draft, moves.len() + 1)
+            {
+                moves.push(log_start_moved(partition, offset));
+            }
+        }
+        self.write_moves(draft, &moves, step);
+    }
+
+    fn has_room_for_moves(&self, draft: &Draft, count: usize) -> bool {
+        draft.bytes + BATCH_HEAD_BYTES + count * MOVE_BYTES <= self.max_record_bytes
+    }
+
+    fn write_moves(&mut self, mut draft: Draft, moves: &[MetadataRecord], step: &mut Step) {
+        if !moves.is_empty() {
+            self.append_metadata(&mut draft, moves);
+        }
+        self.finish(draft, step);
+    }
+}
+
+fn log_start_moved(partition: &Partition, log_start_offset: i64) -> MetadataRecord {
+    MetadataRecord::LogStartMoved {
+        id: partition.id.topic,
+        partition: partition.id.partition,
+        log_start_offset,
+    }
+}
