@@ -93,6 +93,17 @@ no_panic_in() {
   done
 }
 
+# save_output NAME WHAT: from here on standard output also goes to docs/results/NAME.txt, below a head with WHAT, the
+# commit, the date and the machine. To be called in the folder of the source.
+save_output() {
+  local dirty=""
+  mkdir -p docs/results
+  exec > >(tee "docs/results/$1.txt")
+  git diff --quiet HEAD 2>/dev/null || dirty=" with uncommitted changes"
+  printf '%s\ncommit %s%s\n%s\n' "$2" "$(git rev-parse HEAD)" "$dirty" "$(date -u +%F)"
+  printf '%s cores, %s\n\n' "$(nproc)" "$(sed -n '/^model name/ { s/.*: //p; q; }' /proc/cpuinfo)"
+}
+
 # The folder that cargo puts binaries of PROFILE (release or debug) into.
 target_dir() { printf '%s/%s\n' "${CARGO_TARGET_DIR:-$ROOT/target}" "${1:-release}"; }
 
@@ -133,6 +144,13 @@ build_examples() {
   note "building (minutes the first time: librdkafka is compiled from source)"
   (cd "$ROOT" && cargo build --quiet --locked --profile "$(cargo_profile)" -p tidemark-examples) ||
     die "the programs in examples/ did not build"
+}
+
+# The programs of crates/differential, which speak to Tidemark and to Kafka alike.
+build_programs() {
+  [ -z "${TIDEMARK_TEST_BUILT:-}" ] || return 0
+  (cd "$ROOT" && cargo build --quiet --locked --profile "$(cargo_profile)" -p tidemark-differential) ||
+    die "the programs in crates/differential did not build"
 }
 
 build_broker() {

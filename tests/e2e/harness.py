@@ -5,12 +5,14 @@ and is skipped, by name, when it raises Skip. Topics, groups and transactional i
 tests can share a broker; a test that kills or configures one takes its own (`env.private`).
 """
 
+import collections
 import itertools
 import os
 import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -152,11 +154,93 @@ class Broker:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class ProduceAnswers:
+    """The error codes in the answers to Produce that come by, whether they are handed on or not."""
+
+    PRODUCE = 0
+
+    def __init__(self):
+        self.codes = collections.Counter()
+        self.answers = self.swallowed = 0
+
+    def ears(self):
+        """For one connection: what hears its requests, and what hears its answers."""
+        versions, asked, answered = {}, bytearray(), bytearray()
+
+        def hear_requests(data):
+            for frame in whole_frames(asked, data):
+                key, version, correlation = struct.unpack_from(">hhi", frame)
+                if key == self.PRODUCE:
+                    versions[correlation] = version
+
+        def hear_answers(data, swallowed):
+            for frame in whole_frames(answered, data):
+                version = versions.pop(struct.unpack_from(">i", frame)[0], None)
+                if version is not None:
+                    self.answers += 1
+                    self.swallowed += swallowed
+                    self.codes.update(produce_codes(version, frame))
+
+        return hear_requests, hear_answers
+
+
+def whole_frames(buffer, data):
+    """Adds bytes to a buffer and takes the frames that are whole out of it, without their size."""
+    buffer += data
+    while len(buffer) >= 4 and len(buffer) >= 4 + (size := struct.unpack_from(">i", buffer)[0]):
+        frame = bytes(buffer[4 : 4 + size])
+        del buffer[: 4 + size]
+        yield frame
+
+
+def produce_codes(version, frame):
+    """Each partition's error code in a Produce answer of version 9 to 12."""
+    assert 9 <= version <= 12, f"Produce v{version} is not read here"
+    at = 5  # correlation id, and the header has no tagged fields
+
+    def uvarint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = frame[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    def skip_string():
+        nonlocal at
+        size = max(uvarint() - 1, 0)
+        at += size
+
+    def skip_tags():
+        nonlocal at
+        for _ in range(uvarint()):
+            uvarint()
+            size = uvarint()
+            at += size
+
+    for _ in range(uvarint() - 1):
+        skip_string()
+        for _ in range(uvarint() - 1):
+            yield struct.unpack_from(">h", frame, at + 4)[0]
+            at += 4 + 2 + 8 + 8 + 8
+            for _ in range(max(uvarint() - 1, 0)):
+                at += 4
+                skip_string()
+                skip_tags()
+            skip_string()
+            skip_tags()
+        skip_tags()
+
+
 class Proxy:
     """Passes bytes between clients and the broker, until told to swallow answers or to cut."""
 
-    def __init__(self, broker_port=None):
+    def __init__(self, broker_port=None, produce_answers=None):
         self.broker_port = broker_port
+        self.produce_answers = produce_answers
         self.swallow_answers = False
         self.connections = []
         self.lock = threading.Lock()
@@ -183,21 +267,26 @@ class Proxy:
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self.lock:
                 self.connections.append((client, broker))
-            threading.Thread(target=self._pump, args=(client, broker, False), daemon=True).start()
-            threading.Thread(target=self._pump, args=(broker, client, True), daemon=True).start()
+            hear_requests, hear_answers = self.produce_answers.ears() if self.produce_answers else (None, None)
+            threading.Thread(target=self._pump, args=(client, broker, False, hear_requests), daemon=True).start()
+            threading.Thread(target=self._pump, args=(broker, client, True, hear_answers), daemon=True).start()
 
-    def _pump(self, source, sink, answers):
+    def _pump(self, source, sink, answers, hear):
         try:
             while data := source.recv(65536):
-                if not (answers and self.swallow_answers):
+                swallowed = answers and self.swallow_answers
+                if hear:
+                    hear(data, swallowed) if answers else hear(data)
+                if not swallowed:
                     sink.sendall(data)
         except OSError:
             pass
-        for end in (source, sink):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        finally:
+            for end in (source, sink):
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
 
     def cut(self):
         """Closes every connection that passes through; returns how many there were."""
@@ -244,13 +333,13 @@ class Env:
     # ------------------------------------------------------------------------------------- brokers
 
     @contextmanager
-    def private(self, settings=None, proxied=False):
+    def private(self, settings=None, proxied=False, produce_answers=None):
         """A broker of its own for the block; `env.address` leads to it. Proxied: through a Proxy, which is also
-        the address that the broker tells its clients."""
+        the address that the broker tells its clients; `produce_answers` then hears what passes."""
         settings = {"group.initial.rebalance.delay.ms": 0, **(settings or {})}
         proxy = None
         if proxied:
-            proxy = Proxy()
+            proxy = Proxy(produce_answers=produce_answers)
             settings["advertised.listeners"] = f"PLAINTEXT://{proxy.address}"
         broker = Broker(self.kind, self.command, settings)
         before = (self.broker, self.address)

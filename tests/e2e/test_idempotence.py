@@ -1,9 +1,10 @@
 """Each record once and in order, whatever happens to the connection."""
 
+import random
 import threading
 import time
 
-from harness import ck, needs_confluent
+from harness import ProduceAnswers, ck, needs_confluent
 
 
 def test_batches_resent_after_a_lost_connection(env):
@@ -78,6 +79,75 @@ def test_producer_outlives_kills_of_the_broker(env):
         assert not errors and left == 0, (errors[:1], left)
         got = [int(value) for value in env.values(topic, seconds=60)]
         assert got == list(range(count)), first_difference(got, list(range(count)))
+
+
+def test_a2_acknowledgements_are_lost_while_the_broker_dies(env):
+    """A2: 10,000 numbered records with five requests in flight, through a proxy that drops answers, while the broker is
+    killed twenty times at random moments. Each record is there once and in order, and no answer to a Produce is
+    UNKNOWN_SERVER_ERROR, which would send the client down a path that duplicates."""
+    needs_confluent()
+    kills, records, partitions = 20, 10_000, 2
+    seed = random.randrange(1 << 32)
+    dice, heard = random.Random(seed), ProduceAnswers()
+    with env.private(proxied=True, produce_answers=heard) as (broker, proxy):
+        topic = env.topic(partitions)
+        producer = env.producer(
+            enable_idempotence=True,
+            acks="all",
+            max_in_flight_requests_per_connection=5,
+            batch_num_messages=10,
+            linger_ms=1,
+            message_timeout_ms=180_000,
+            reconnect_backoff_ms=10,
+            reconnect_backoff_max_ms=100,
+        )
+        delivered, failed = [], []
+
+        def report(number):
+            return lambda error, message: failed.append((number, error)) if error else delivered.append(number)
+
+        def send(numbers):
+            for number in numbers:
+                producer.produce(topic, str(number), partition=number % partitions, on_delivery=report(number))
+                producer.poll(0)
+
+        def wait_for(more, than):
+            deadline = time.monotonic() + 30
+            while more() <= than and time.monotonic() < deadline:
+                producer.poll(0.001)
+
+        for kill in range(kills):
+            # The client is back at work; from then on answers get lost, while more records leave.
+            first, last = records * kill // kills, records * (kill + 1) // kills
+            middle = dice.randrange(first, last)
+            before, lost = heard.answers, heard.swallowed
+            send(range(first, middle + 1))
+            wait_for(lambda: heard.answers, before)
+            proxy.swallow_answers = True
+            send(range(middle + 1, last))
+            if kill % 2:
+                wait_for(lambda: heard.swallowed, lost)
+            time.sleep(dice.uniform(0, 0.02))
+            if kill % 5 == 4:
+                # The broker lives, and only the answers are lost.
+                proxy.cut()
+                proxy.swallow_answers = False
+                time.sleep(dice.uniform(0, 0.1))
+            broker.kill()
+            proxy.cut()
+            proxy.swallow_answers = False
+            broker.start()
+        left = producer.flush(120)
+        what = f"seed {seed}: {len(delivered)} delivered, {left} left, {heard.answers} answers, codes {dict(heard.codes)}"
+        assert not failed and left == 0, f"{what}; not delivered: {failed[:1]}"
+        got = env.read(topic, partitions=partitions, seconds=60)
+        for partition in range(partitions):
+            numbers = [int(value) for p, _, value in got if p == partition]
+            expected = list(range(partition, records, partitions))
+            assert numbers == expected, f"{what}; partition {partition}: {first_difference(numbers, expected)}"
+        assert sorted(delivered) == list(range(records)), what
+        assert -1 not in heard.codes, what
+        assert heard.swallowed > 0, f"{what}; no answer was lost, so that nothing was tested"
 
 
 def test_producer_ids_are_never_given_out_twice(env):

@@ -2,21 +2,6 @@
 //!
 //! Both brokers run already, fresh and with the same settings: see `scripts/prove differential`.
 
-mod answers;
-mod batches;
-mod compare;
-mod connection;
-mod differences;
-mod driver;
-mod env;
-mod records;
-mod report;
-mod requests;
-mod script;
-mod side;
-mod steps;
-mod tree;
-
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,11 +9,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use crate::differences::Differences;
-use crate::report::Report;
-use crate::script::Script;
-use crate::side::{Answer, Side};
-use crate::steps::{Common, Step, plan};
+use tidemark_differential::differences::Differences;
+use tidemark_differential::report::Report;
+use tidemark_differential::script::Script;
+use tidemark_differential::side::{Answer, Side};
+use tidemark_differential::steps::{Common, Step, plan};
 
 #[derive(Parser)]
 #[command(

@@ -107,7 +107,11 @@ fn call(line: &Line) -> Result<Body> {
     })
 }
 
-fn encode<R: Request>(version: i16, request: &R) -> Result<Body> {
+/// A typed request, encoded.
+///
+/// # Errors
+/// When the version does not know a field that is set.
+pub fn encode<R: Request>(version: i16, request: &R) -> Result<Body> {
     let mut bytes = BytesMut::new();
     request
         .encode(&mut bytes, version)

@@ -1,0 +1,20 @@
+//! What the programs share that speak to Tidemark and to Apache Kafka alike: `differential` (every answer compared),
+//! `atomic` (what readers see of a commit), `commit_latency` and `count_codes` (rows of scripts/bench).
+//!
+//! All of them know a broker as a process behind a port.
+
+pub mod answers;
+pub mod batches;
+pub mod compare;
+pub mod connection;
+pub mod differences;
+pub mod driver;
+pub mod env;
+pub mod raw;
+pub mod records;
+pub mod report;
+pub mod requests;
+pub mod script;
+pub mod side;
+pub mod steps;
+pub mod tree;
