@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, RecvTimeoutError};
-use tidemark_journal::{AppendRequest, Journal};
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
+use tidemark_journal::{Admission, AppendRequest, Journal};
 use tidemark_owner::{
     AbortedBy, Appended, Command, Event, MoveLogStarts, Now, Observation, Owner, Reply, Step, Token,
 };
@@ -21,6 +22,9 @@ use crate::clock::{Clock, Entropy};
 use crate::identity::Identity;
 use crate::published::Published;
 use tidemark_partition_log::LogStore;
+
+/// How long a full journal puts off what can wait.
+const SWEEP_PUT_OFF: Duration = Duration::from_secs(10);
 
 /// What the owner's queue carries.
 pub enum Message {
@@ -134,16 +138,24 @@ impl OwnerThread {
     /// Runs until told to stop, or until nobody can send any more.
     pub fn run(mut self, queue: &Receiver<Message>) {
         loop {
-            let message = match self.owner.next_deadline() {
-                None => match queue.recv() {
+            let now = self.clock.now();
+            let deadline = self.owner.next_deadline();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.expire();
+                continue;
+            }
+            let sweep = self.owner.next_sweep();
+            let message = if sweep.is_some_and(|sweep| sweep <= now) {
+                self.sweep(now);
+                // It takes many steps: whoever waits goes between two of them.
+                match queue.try_recv() {
                     Ok(message) => message,
-                    Err(_) => return,
-                },
-                Some(deadline) if deadline <= self.clock.now() => {
-                    self.expire();
-                    continue;
+                    Err(TryRecvError::Empty) => continue,
+                    Err(TryRecvError::Disconnected) => return,
                 }
-                Some(deadline) => match self.clock.block_for(deadline) {
+            } else {
+                let next = deadline.into_iter().chain(sweep).min();
+                match next.and_then(|next| self.clock.block_for(next)) {
                     None => match queue.recv() {
                         Ok(message) => message,
                         Err(_) => return,
@@ -153,7 +165,7 @@ impl OwnerThread {
                         Err(RecvTimeoutError::Timeout) => continue,
                         Err(RecvTimeoutError::Disconnected) => return,
                     },
-                },
+                }
             };
             match message {
                 Message::Command {
@@ -192,6 +204,15 @@ impl OwnerThread {
 
     fn expire(&mut self) {
         self.step(Token(0), Command::Expire);
+    }
+
+    /// A step of what is not urgent. It takes no space that requests could need.
+    fn sweep(&mut self, now: MonoTime) {
+        let bytes = self.owner.sweep_bytes() as u64;
+        match self.journal.has_space(bytes, Admission::Ordinary) {
+            true => self.step(Token(0), Command::Sweep),
+            false => self.owner.put_off_sweeps(now + SWEEP_PUT_OFF),
+        }
     }
 
     fn step(&mut self, token: Token, command: Command) {

@@ -11,7 +11,7 @@ use tidemark_disk::Disk;
 use tidemark_group_coordinator::GroupConfig;
 use tidemark_journal::JournalOptions;
 use tidemark_metadata::TopicLimits;
-use tidemark_owner::{Observation, Owner, OwnerOptions, Record};
+use tidemark_owner::{ExpiryOptions, Observation, Owner, OwnerOptions, Record};
 use tidemark_partition_log::{
     Block, BlockKind, Checkpoint, CheckpointHeader, LogError, LogStore, PartitionLog, Retired,
     SegmentManifest, WriteBehind, WriteBehindSettings, read_previous, remove_unreferenced,
@@ -233,6 +233,15 @@ fn owner_options(settings: &Settings) -> OwnerOptions {
         },
         transaction_max_timeout_ms: settings.transaction_max_timeout_ms,
         producer_id_block: 1000,
+        expiry: ExpiryOptions {
+            producer_id_ms: i64::from(settings.producer_id_expiration_ms),
+            producer_id_interval_ms: settings.producer_id_expiration_check_interval_ms,
+            transactional_id_ms: i64::from(settings.transactional_id_expiration_ms),
+            transactional_id_interval_ms: settings
+                .transaction_remove_expired_transaction_cleanup_interval_ms,
+            offsets_ms: i64::from(settings.offsets_retention_minutes) * 60_000,
+            offsets_interval_ms: settings.offsets_retention_check_interval_ms,
+        },
         groups: GroupConfig {
             min_session_timeout_ms: settings.group_min_session_timeout_ms,
             max_session_timeout_ms: settings.group_max_session_timeout_ms,

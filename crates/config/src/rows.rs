@@ -103,6 +103,12 @@ impl Row {
         self
     }
 
+    /// It can be changed while the broker runs.
+    fn dynamic(mut self) -> Row {
+        self.dynamic = true;
+        self
+    }
+
     fn at(mut self, section: Section) -> Row {
         self.section = section;
         self
@@ -288,6 +294,24 @@ settings! {
 
         "The longest transaction.timeout.ms a producer may ask for."
         transaction_max_timeout_ms: i32 = int("transaction.max.timeout.ms", "900000", Check::AtLeast(1)).kafka().at(Section::Transactions);
+
+        "How long a partition remembers a producer that writes nothing, so that a repeat of its last batches is not written twice. A producer with an open transaction is never forgotten."
+        producer_id_expiration_ms: i32 = int("producer.id.expiration.ms", "86400000", Check::AtLeast(1)).kafka().dynamic().at(Section::Transactions);
+
+        "How often it is looked for producers to forget."
+        producer_id_expiration_check_interval_ms: u64 = int("producer.id.expiration.check.interval.ms", "600000", Check::AtLeast(1)).kafka().at(Section::Transactions);
+
+        "How long a transactional.id is remembered that no transaction begins or ends under. After it, the id comes back as a new one, with a new producer id."
+        transactional_id_expiration_ms: i32 = int("transactional.id.expiration.ms", "604800000", Check::AtLeast(1)).kafka().at(Section::Transactions);
+
+        "How often it is looked for transactional ids to forget."
+        transaction_remove_expired_transaction_cleanup_interval_ms: u64 = int("transaction.remove.expired.transaction.cleanup.interval.ms", "3600000", Check::AtLeast(1)).kafka().at(Section::Transactions);
+
+        "How long offsets are kept of a group that has no members, counted from when it lost the last, or of a simple consumer, counted from its commit. Offsets of topics that members read are kept."
+        offsets_retention_minutes: i32 = int("offsets.retention.minutes", "10080", Check::AtLeast(1)).kafka().at(Section::Groups);
+
+        "How often it is looked for offsets to drop."
+        offsets_retention_check_interval_ms: u64 = long("offsets.retention.check.interval.ms", "600000", Check::AtLeast(1)).kafka().at(Section::Groups);
 
         "How long the first rebalance of a new group waits for more members."
         group_initial_rebalance_delay_ms: i32 = int("group.initial.rebalance.delay.ms", "3000", Check::AtLeast(0)).kafka().at(Section::Groups);

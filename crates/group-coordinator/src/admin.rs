@@ -216,7 +216,7 @@ impl Groups {
 impl Group {
     /// Whether a consumer of this group reads the topic. As long as what they read is not known,
     /// because no protocol was chosen or their metadata cannot be read, it may be any.
-    fn is_subscribed_to(&self, topic: &str) -> bool {
+    pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
         if self.members.is_empty() || self.protocol_type.as_deref() != Some(CONSUMER) {
             return false;
         }
@@ -227,6 +227,16 @@ impl Group {
             let metadata = member.metadata(protocol);
             subscription::topics(&metadata).is_none_or(|topics| topics.contains(&topic))
         })
+    }
+
+    /// Whether all of its consumers say what they read.
+    pub(crate) fn knows_its_topics(&self) -> bool {
+        let Some(protocol) = &self.protocol_name else {
+            return false;
+        };
+        let mut members = self.members.values();
+        self.protocol_type.as_deref() == Some(CONSUMER)
+            && members.all(|member| subscription::topics(&member.metadata(protocol)).is_some())
     }
 
     fn stable_protocol(&self) -> Option<&str> {

@@ -8,11 +8,19 @@ use crate::groups::Groups;
 use crate::rebalance::Step;
 use crate::timers::TimerKind;
 
+/// Deadlines that one call acts on, so that a thousand members that are gone at once hold up nobody.
+const TIMERS_PER_STEP: usize = 32;
+
 impl Groups {
-    /// Acts on every deadline that has come: sessions, join phases, missing SyncGroups.
+    /// Acts on deadlines that have come: sessions, join phases, missing SyncGroups. As many as a step
+    /// may take, and none after one that appends: a record of several groups might not fit. What is
+    /// left keeps [`Groups::next_deadline`] in the past.
     pub fn expire(&mut self, now: MonoTime, wall_ms: i64) -> Vec<Effect> {
         let mut effects = Vec::new();
-        while let Some(key) = self.timers.pop_due(now) {
+        for _ in 0..TIMERS_PER_STEP {
+            let Some(key) = self.timers.pop_due(now) else {
+                break;
+            };
             if !self.live.contains_key(&key.group_id) {
                 continue;
             }
@@ -24,6 +32,9 @@ impl Groups {
             }
             let of_step = step.effects;
             effects.extend(self.finish(&key.group_id, of_step));
+            if effects.iter().any(|e| matches!(e, Effect::Append { .. })) {
+                break;
+            }
         }
         effects
     }

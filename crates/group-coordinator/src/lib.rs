@@ -17,8 +17,7 @@
 //! releases the replies when they are durable.
 //!
 //! Pure: no clock, file, socket or randomness; time and the random part of member ids are
-//! arguments. Not here: consumer groups of KIP-848, and `offsets.retention.minutes` (offsets stay
-//! until their group or topic is deleted).
+//! arguments. Not here: consumer groups of KIP-848.
 
 mod admin;
 mod codec;
@@ -26,6 +25,7 @@ mod config;
 mod durable;
 mod effect;
 mod expire;
+mod expire_offsets;
 mod group;
 mod groups;
 mod heartbeat;
@@ -48,6 +48,7 @@ pub use effect::{
     Effect, GroupReply, GroupReplyToken, JoinReply, JoinReplyMember, LeaveReply, LeaveReplyMember,
     SyncReply,
 };
+pub use expire_offsets::{ExpiredOffsets, OffsetsCursor};
 pub use group::GroupState;
 pub use groups::{Ctx, Groups};
 pub use offset_commit::{OffsetCommitDecision, OffsetResult};

@@ -63,7 +63,11 @@ impl Groups {
             let mut step = self.step(&request.group_id, now, wall_ms);
             step.restart_session(&request.member_id);
         }
-        self.commit(&request.group_id, request.offsets, wall_ms)
+        let expires = match request.retention_time_ms {
+            0.. => wall_ms.saturating_add(request.retention_time_ms),
+            _ => -1,
+        };
+        self.commit(&request.group_id, request.offsets, wall_ms, expires)
     }
 
     /// Decides a TxnOffsetCommit. Its records go into a transactional batch of the producer, and
@@ -82,7 +86,7 @@ impl Groups {
         if error.is_err() {
             return refuse_all(request.offsets, error);
         }
-        self.commit(&request.group_id, request.offsets, wall_ms)
+        self.commit(&request.group_id, request.offsets, wall_ms, -1)
     }
 
     fn check_offset_commit(
@@ -164,6 +168,7 @@ impl Groups {
         group_id: &str,
         offsets: Vec<OffsetToCommit>,
         wall_ms: i64,
+        expire_timestamp_ms: i64,
     ) -> OffsetCommitDecision {
         let mut results = Vec::new();
         let mut records = Vec::new();
@@ -195,6 +200,7 @@ impl Groups {
                     leader_epoch: offset.leader_epoch,
                     metadata,
                     commit_timestamp_ms: wall_ms,
+                    expire_timestamp_ms,
                 }),
             });
         }

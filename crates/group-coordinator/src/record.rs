@@ -12,6 +12,9 @@ use crate::codec::{
 
 const OFFSET_COMMIT_KEY_VERSION: i16 = 1;
 const OFFSET_COMMIT_VALUE_VERSION: i16 = 3;
+/// The only version that has an expiry of its own. It has no leader epoch, as the requests that
+/// brought such an expiry had none.
+const OFFSET_COMMIT_VALUE_EXPIRING_VERSION: i16 = 1;
 const GROUP_METADATA_KEY_VERSION: i16 = 2;
 const GROUP_METADATA_VALUE_VERSION: i16 = 3;
 /// First version with compact lengths and tagged fields, of both values.
@@ -51,6 +54,9 @@ pub struct OffsetAndMetadata {
     pub metadata: String,
     /// Wall clock when the commit was decided.
     pub commit_timestamp_ms: i64,
+    /// When it expires, wall clock, if the client asked for a time of its own (OffsetCommit v2 to
+    /// v4); -1: by `offsets.retention.minutes`.
+    pub expire_timestamp_ms: i64,
 }
 
 /// A stable or empty generation of a group.
@@ -180,7 +186,7 @@ impl GroupRecord {
                 GroupRecord::Offset { key, value } => {
                     10 + key.group_id.len()
                         + key.topic.len()
-                        + value.as_ref().map_or(0, |v| 24 + v.metadata.len())
+                        + value.as_ref().map_or(0, |v| 32 + v.metadata.len())
                 }
                 GroupRecord::Group { group_id, value } => {
                     4 + group_id.len() + value.as_ref().map_or(0, group_size_bytes)
@@ -207,11 +213,23 @@ fn group_size_bytes(group: &GroupMetadata) -> usize {
 
 fn encode_offset(value: &OffsetAndMetadata) -> Vec<u8> {
     let mut out = Vec::new();
-    put_i16(&mut out, OFFSET_COMMIT_VALUE_VERSION);
+    let expires = value.expire_timestamp_ms >= 0;
+    put_i16(
+        &mut out,
+        match expires {
+            true => OFFSET_COMMIT_VALUE_EXPIRING_VERSION,
+            false => OFFSET_COMMIT_VALUE_VERSION,
+        },
+    );
     put_i64(&mut out, value.offset);
-    put_i32(&mut out, value.leader_epoch);
+    if !expires {
+        put_i32(&mut out, value.leader_epoch);
+    }
     put_string(&mut out, &value.metadata);
     put_i64(&mut out, value.commit_timestamp_ms);
+    if expires {
+        put_i64(&mut out, value.expire_timestamp_ms);
+    }
     out
 }
 
@@ -227,11 +245,11 @@ fn decode_offset(bytes: &[u8]) -> Result<OffsetAndMetadata, DecodeError> {
         leader_epoch: if version >= 3 { reader.i32()? } else { -1 },
         metadata: reader.string()?,
         commit_timestamp_ms: reader.i64()?,
+        expire_timestamp_ms: match version {
+            OFFSET_COMMIT_VALUE_EXPIRING_VERSION => reader.i64()?,
+            _ => -1,
+        },
     };
-    if version == 1 {
-        // The expiry that clients could ask for before Kafka 2.1; offsets do not expire here.
-        reader.i64()?;
-    }
     reader.tagged_fields()?;
     reader.end()?;
     Ok(value)

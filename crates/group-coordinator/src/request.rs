@@ -75,6 +75,8 @@ pub struct OffsetCommitRequest {
     pub member_id: String,
     pub group_instance_id: Option<String>,
     pub offsets: Vec<OffsetToCommit>,
+    /// How long the offsets are to be kept (OffsetCommit v2 to v4); -1: as the broker keeps them.
+    pub retention_time_ms: i64,
     /// OffsetCommit v9 and later: a missing group is GROUP_ID_NOT_FOUND, before ILLEGAL_GENERATION.
     pub reports_missing_group: bool,
 }

@@ -110,6 +110,10 @@ impl<'a> Reader<'a> {
         Ok(map)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn end(self) -> Result<(), DecodeError> {
         match self.0.is_empty() {
             true => Ok(()),

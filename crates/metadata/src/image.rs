@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tidemark_types::{
@@ -187,6 +188,17 @@ impl MetadataImage {
             .is_some_and(|topic| topic.has_partition(partition.partition))
     }
 
+    /// The first partition at or after `from`, in the order of topic ids; with a cursor that is moved
+    /// on after each, every partition comes by. (`__cluster_metadata` is not among them.)
+    pub fn partition_at_or_after(&self, from: TopicPartitionId) -> Option<TopicPartitionId> {
+        if self.contains(from) {
+            return Some(from);
+        }
+        let after = (Bound::Excluded(from.topic), Bound::Unbounded);
+        let (id, _) = self.topics_by_id.range(after).next()?;
+        Some(TopicPartitionId::new(*id, 0))
+    }
+
     /// The journal's epoch, 0 before its first `JournalEpoch` record.
     pub fn journal_epoch(&self) -> i32 {
         self.journal_epochs.last().map_or(0, |entry| entry.epoch)
@@ -291,7 +303,7 @@ impl MetadataImage {
                 cut_bytes: *cut_bytes,
             }),
             // The partition's own state has it.
-            MetadataRecord::LogStartMoved { .. } => {}
+            MetadataRecord::LogStartMoved { .. } | MetadataRecord::ProducersExpired { .. } => {}
         }
     }
 

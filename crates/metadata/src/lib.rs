@@ -13,6 +13,7 @@ mod create_partitions;
 mod create_topic;
 mod delete_topic;
 mod describe;
+mod expire_producers;
 mod image;
 mod invariants;
 mod producer_ids;
@@ -32,8 +33,8 @@ pub use image::{JournalEpochEntry, MetadataImage, TopicImage};
 pub use producer_ids::ProducerIdRange;
 pub use record::{DecodeError, FEATURE_LEVEL, MetadataRecord};
 pub use topic_config::{
-    CleanupPolicy, CompressionType, MessageTimestampType, SynonymUnit, TOPIC_CONFIGS, TopicConfig,
-    TopicConfigKey, TopicSynonym, topic_config_key,
+    CleanupPolicy, CompressionType, MessageTimestampType, PRODUCER_ID_EXPIRATION_MS, SynonymUnit,
+    TOPIC_CONFIGS, TopicConfig, TopicConfigKey, TopicSynonym, topic_config_key,
 };
 pub use topic_defaults::{BrokerValue, TopicDefaults};
 pub use topic_name::{MAX_TOPIC_NAME_BYTES, collision_key, is_internal_topic, validate_topic_name};

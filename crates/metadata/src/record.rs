@@ -7,16 +7,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tidemark_types::{NodeId, TopicId};
+use tidemark_types::{NodeId, ProducerId, TopicId, TopicPartitionId};
 
 use crate::codec::{Reader, Writer};
 
 /// The feature level this version writes and the highest it reads. A new kind or version of a
 /// record comes with a higher level, and is written only once the level has been raised.
-pub const FEATURE_LEVEL: u16 = 2;
+pub const FEATURE_LEVEL: u16 = 3;
 
 /// From this level on there are dynamic broker settings.
 pub(crate) const BROKER_CONFIG_LEVEL: u16 = 2;
+
+/// From this level on producers are forgotten when they have been idle for long.
+pub(crate) const PRODUCERS_EXPIRED_LEVEL: u16 = 3;
 
 /// One change of the cluster's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +81,12 @@ pub enum MetadataRecord {
         partition: i32,
         log_start_offset: i64,
     },
+    /// A partition forgets these producers: `producer.id.expiration.ms` passed without a batch of
+    /// theirs. The ids are named, so that replay follows no rule of its own. Since feature level 3.
+    ProducersExpired {
+        partition: TopicPartitionId,
+        producer_ids: Vec<ProducerId>,
+    },
 }
 
 mod kind {
@@ -91,6 +100,7 @@ mod kind {
     pub(super) const JOURNAL_EPOCH: u16 = 8;
     pub(super) const BROKER_CONFIG_SET: u16 = 9;
     pub(super) const LOG_START_MOVED: u16 = 10;
+    pub(super) const PRODUCERS_EXPIRED: u16 = 11;
 }
 
 /// All kinds are at version 0.
@@ -142,6 +152,7 @@ impl MetadataRecord {
             MetadataRecord::JournalEpoch { .. } => kind::JOURNAL_EPOCH,
             MetadataRecord::LogStartMoved { .. } => kind::LOG_START_MOVED,
             MetadataRecord::BrokerConfigSet { .. } => kind::BROKER_CONFIG_SET,
+            MetadataRecord::ProducersExpired { .. } => kind::PRODUCERS_EXPIRED,
         }
     }
 
@@ -219,6 +230,15 @@ impl MetadataRecord {
                 out.i32(*partition);
                 out.i64(*log_start_offset);
             }
+            MetadataRecord::ProducersExpired {
+                partition,
+                producer_ids,
+            } => {
+                out.id(partition.topic);
+                out.i32(partition.partition);
+                // As many as there are bytes for.
+                producer_ids.iter().for_each(|id| out.i64(id.0));
+            }
         }
         let payload_bytes = u32::try_from(out.0.len() - 4).expect("a record is far below 4 GiB");
         out.0[..4].copy_from_slice(&payload_bytes.to_be_bytes());
@@ -235,7 +255,7 @@ impl MetadataRecord {
         let payload = value.take(payload_bytes)?;
         value.end()?;
 
-        if !(kind::CLUSTER_CREATED..=kind::LOG_START_MOVED).contains(&kind) {
+        if !(kind::CLUSTER_CREATED..=kind::PRODUCERS_EXPIRED).contains(&kind) {
             return Err(DecodeError::UnknownKind { kind });
         }
         if version != VERSION {
@@ -279,6 +299,17 @@ impl MetadataRecord {
                     coordinator_partition,
                     first,
                     count,
+                }
+            }
+            kind::PRODUCERS_EXPIRED => {
+                let partition = TopicPartitionId::new(p.id()?, p.i32()?);
+                let mut producer_ids = Vec::new();
+                while !p.is_empty() {
+                    producer_ids.push(ProducerId(p.i64()?));
+                }
+                MetadataRecord::ProducersExpired {
+                    partition,
+                    producer_ids,
                 }
             }
             kind::JOURNAL_EPOCH => MetadataRecord::JournalEpoch {
@@ -364,6 +395,12 @@ mod tests {
                     coordinator_partition,
                     first,
                     count,
+                }
+            ),
+            (any::<[u8; 16]>(), any::<i32>(), vec(any::<i64>(), 0..4)).prop_map(
+                |(topic, partition, ids)| MetadataRecord::ProducersExpired {
+                    partition: TopicPartitionId::new(TopicId(topic), partition),
+                    producer_ids: ids.into_iter().map(ProducerId).collect(),
                 }
             ),
             (any::<i32>(), any::<i64>(), any::<u64>()).prop_map(|(epoch, wall_ms, cut_bytes)| {

@@ -27,10 +27,26 @@ impl TopicConfigKey {
     }
 }
 
-/// The topic config whose default a broker setting changes while the broker runs.
+/// A setting of brokers that can change while they run and is no topic config's default. It has the
+/// shape of one, so that it is checked, stored and described as they are.
+pub const PRODUCER_ID_EXPIRATION_MS: &TopicConfigKey = &TopicConfigKey {
+    name: "producer.id.expiration.ms",
+    kind: Kind::Int,
+    default: "86400000",
+    check: Check::AtLeast(1),
+    synonyms: &[TopicSynonym {
+        key: "producer.id.expiration.ms",
+        unit: SynonymUnit::Same,
+    }],
+    doc: "How long a partition remembers a producer that writes nothing, in milliseconds. A producer with an open transaction is never forgotten.",
+};
+
+/// The row of a broker setting that can change while the broker runs: mostly the topic config whose
+/// default it is.
 pub fn dynamic_broker_key(name: &str) -> Option<&'static TopicConfigKey> {
     TOPIC_CONFIGS
         .iter()
+        .chain([PRODUCER_ID_EXPIRATION_MS])
         .find(|key| key.dynamic_synonym() == Some(name))
 }
 

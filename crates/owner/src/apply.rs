@@ -178,7 +178,9 @@ impl Owner {
             }
             self.metadata.apply(&record);
             self.apply_to_partitions(index, header, &record, observations)?;
-            observations.push(Observation::MetadataChanged);
+            if !matches!(record, MetadataRecord::ProducersExpired { .. }) {
+                observations.push(Observation::MetadataChanged);
+            }
         }
         Ok(())
     }
@@ -242,6 +244,24 @@ impl Owner {
                         .map_or(LeaderEpoch(0), |topic| topic.leader_epoch_base);
                     partition.apply_leader_epoch(LeaderEpoch(base.0.saturating_add(*epoch)))?;
                 }
+            }
+            MetadataRecord::ProducersExpired {
+                partition: id,
+                producer_ids,
+            } => {
+                if self.is_in_block(*id, index) {
+                    return Ok(());
+                }
+                let Some(partition) = self.partitions.get_mut(id) else {
+                    // As with a batch, replay may know of its deletion already.
+                    return match self.may_be_deleted_later() {
+                        true => Ok(()),
+                        false => Err(ApplyError(format!(
+                            "record {index}: producers of {id}, which does not exist"
+                        ))),
+                    };
+                };
+                partition.forget_producers(index, producer_ids)?;
             }
             _ => {}
         }

@@ -81,6 +81,9 @@ pub enum Command {
     WriteTxnMarkers(WriteTxnMarkers),
     /// A deadline is due: end what has timed out. Has no reply.
     Expire,
+    /// Forget a few of the producers, transactional ids and offsets that nobody has used for long.
+    /// Has no reply.
+    Sweep,
 }
 
 /// The answer to a command, of the variant that bears its name.

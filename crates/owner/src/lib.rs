@@ -32,7 +32,7 @@ pub use apply::{Appended, ApplyError, ControlInfo, Observation, Watermarks};
 pub use block::BlockError;
 pub use command::{AbortedBy, Command, Event, Now, Reply, RequestContext, Step, Token};
 pub use commands::*;
-use commands::{Deadline, Deletion};
+use commands::{Deadline, Deletion, Sweeps};
 pub use partition::Partition;
 pub use record::{Append, Record, RecordError};
 
@@ -44,6 +44,7 @@ pub struct OwnerOptions {
     /// Producer ids are recorded in blocks of this many.
     pub producer_id_block: i64,
     pub groups: tidemark_group_coordinator::GroupConfig,
+    pub expiry: ExpiryOptions,
 }
 
 /// The state of one journal.
@@ -68,6 +69,8 @@ pub struct Owner {
     /// When each ongoing transaction times out, by the monotonic clock of this run.
     deadlines: BTreeSet<(MonoTime, Arc<str>)>,
     deadline_of: HashMap<Arc<str>, Deadline>,
+    /// From the end of the start on.
+    sweeps: Option<Sweeps>,
 }
 
 impl Owner {
@@ -93,6 +96,7 @@ impl Owner {
             deletions: VecDeque::new(),
             deadlines: BTreeSet::new(),
             deadline_of: HashMap::new(),
+            sweeps: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tidemark_producer_state::PartitionProducers;
 use tidemark_record_batch::{BatchHeader, parse_control};
-use tidemark_types::{JournalIndex, LeaderEpoch, TopicPartitionId};
+use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, TopicPartitionId};
 
 use crate::apply::{Appended, ApplyError, ControlInfo, Watermarks};
 
@@ -84,6 +84,27 @@ impl Partition {
         if let Some(earlier) = in_force.checked_sub(1) {
             self.epochs.drain(..earlier);
             self.epochs[0].1 = offset;
+        }
+        Ok(())
+    }
+
+    /// Producers that have been idle for long are forgotten. None of them has an open transaction: its
+    /// marker could not release the LSO any more.
+    pub fn forget_producers(
+        &mut self,
+        index: JournalIndex,
+        producer_ids: &[ProducerId],
+    ) -> Result<(), ApplyError> {
+        for &producer_id in producer_ids {
+            let entry = self.producers.get(producer_id);
+            if entry.is_some_and(|entry| entry.current_txn_first_offset().is_some()) {
+                return Err(ApplyError(format!(
+                    "record {index}: {} would forget producer {producer_id}, whose transaction is \
+                     open",
+                    self.id
+                )));
+            }
+            self.producers.remove(producer_id);
         }
         Ok(())
     }

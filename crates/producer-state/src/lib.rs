@@ -92,14 +92,24 @@ impl PartitionProducers {
             .max(log_start_offset)
     }
 
-    /// The producers that have written nothing for `expiration_ms` (`producer.id.expiration.ms`)
-    /// and have no open transaction, by id. Their removal is a record of the log.
-    pub fn expirable(&self, now_wall_ms: i64, expiration_ms: i64) -> Vec<ProducerId> {
-        self.producers()
+    /// Looks at up to `looks` producers from `from` on, by id. Returns those that have written
+    /// nothing since `idle_since_ms` (wall clock) and have no open transaction, and where to look
+    /// next; `None` when there are no more. Their removal is a record of the log.
+    pub fn expirable(
+        &self,
+        from: ProducerId,
+        looks: usize,
+        idle_since_ms: i64,
+    ) -> (Vec<ProducerId>, Option<ProducerId>) {
+        let mut rest = self.entries.range(from..);
+        let expired = rest
+            .by_ref()
+            .take(looks)
             .filter(|(_, entry)| entry.current_txn_first_offset().is_none())
-            .filter(|(_, entry)| now_wall_ms.saturating_sub(entry.last_wall_ms()) >= expiration_ms)
-            .map(|(producer_id, _)| producer_id)
-            .collect()
+            .filter(|(_, entry)| entry.last_wall_ms() <= idle_since_ms)
+            .map(|(producer_id, _)| *producer_id)
+            .collect();
+        (expired, rest.next().map(|(producer_id, _)| *producer_id))
     }
 
     /// Forgets a producer. Its next batch may begin at any sequence.

@@ -335,7 +335,11 @@ impl Run {
             Step::Expire { now_wall_ms } => {
                 // Wall time is the offset of each write here.
                 let now_wall_ms = self.model.leo + now_wall_ms;
-                for producer_id in self.state.expirable(now_wall_ms, 100) {
+                let everyone = (ProducerId(0), usize::MAX);
+                let (idle, _) = self
+                    .state
+                    .expirable(everyone.0, everyone.1, now_wall_ms - 100);
+                for producer_id in idle {
                     assert!(self.model.known(producer_id.0).unwrap().open.is_none());
                     self.state.remove(producer_id);
                     self.model.log.push(Logged::Expired(producer_id.0));

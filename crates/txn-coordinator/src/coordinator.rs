@@ -1,6 +1,7 @@
 //! All transactional ids, by partition of `__transaction_state`, and the index by producer id.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -8,7 +9,7 @@ use tidemark_types::{COORDINATOR_PARTITIONS, ProducerId, coordinator_partition};
 
 use crate::{
     RecordError, TxnMeta, Violation, check, check_transition, decode_key, decode_value, encode_key,
-    encode_value,
+    encode_value, is_expired,
 };
 
 /// Why a record cannot be applied: it is damaged, or no decision can have made it.
@@ -19,6 +20,9 @@ pub enum ApplyError {
     #[error(transparent)]
     Violation(#[from] Violation),
 }
+
+/// Where a look at all ids is: partition and name.
+pub type IdsCursor = (i32, Arc<str>);
 
 /// The state of every partition of `__transaction_state` that is here. [`Coordinator::apply`]
 /// changes it, live and at replay alike; nothing else decides anything.
@@ -174,6 +178,44 @@ impl Coordinator {
             .and_then(|partition| self.partitions.get(partition))
             .into_iter()
             .flat_map(BTreeMap::values)
+    }
+
+    /// Looks at up to `looks` ids, from partition and name `from` on. Returns those that have been
+    /// idle for `expiration_ms`, in the same order, and where to look next; `None` when there are no
+    /// more.
+    pub fn expirable(
+        &self,
+        from: &IdsCursor,
+        looks: usize,
+        now_wall_ms: i64,
+        expiration_ms: i64,
+    ) -> (Vec<Arc<str>>, Option<IdsCursor>) {
+        let (first, name) = from;
+        let after = (Bound::Included(&**name), Bound::Unbounded);
+        let mut rest = (*first..)
+            .zip(
+                self.partitions
+                    .iter()
+                    .skip(usize::try_from(*first).unwrap_or(0)),
+            )
+            .flat_map(|(partition, states)| {
+                let states = match partition == *first {
+                    true => states.range::<str, _>(after),
+                    false => states.range::<str, _>(..),
+                };
+                states.map(move |(_, meta)| (partition, meta))
+            });
+        let expired = rest
+            .by_ref()
+            .take(looks)
+            .filter(|(_, meta)| is_expired(meta, now_wall_ms, expiration_ms))
+            .map(|(_, meta)| meta.transactional_id.clone())
+            .collect();
+        let next = rest.next();
+        (
+            expired,
+            next.map(|(partition, meta)| (partition, meta.transactional_id.clone())),
+        )
     }
 
     /// One partition as records, by name: what a checkpoint block holds and

@@ -36,6 +36,8 @@ pub(crate) async fn handle(cx: Cx, request: OffsetCommitRequest) -> Pending {
         member_id: request.member_id.to_string(),
         group_instance_id: request.group_instance_id.as_ref().map(|id| id.to_string()),
         offsets,
+        // In versions 2 to 4.
+        retention_time_ms: request.retention_time_ms,
         reports_missing_group: version >= 9,
     });
     cx.call(command, move |cx, reply| {

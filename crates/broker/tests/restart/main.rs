@@ -7,6 +7,7 @@ mod member;
 
 mod checkpoints;
 mod clocks;
+mod expiry;
 mod first_start;
 mod rebuilt;
 mod snapshot;

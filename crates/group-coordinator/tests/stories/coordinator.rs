@@ -260,18 +260,26 @@ impl Coordinator {
         generation_id: i32,
         assignments: &[(&str, &'static str)],
     ) -> GroupReplyToken {
+        let assignments = assignments.iter();
         self.sync_request(SyncRequest {
+            assignments: assignments
+                .map(|(id, bytes)| ((*id).to_owned(), Bytes::from_static(bytes.as_bytes())))
+                .collect(),
+            ..self.sync_request_of(member_id, generation_id)
+        })
+    }
+
+    /// A SyncGroup without assignments.
+    pub fn sync_request_of(&self, member_id: &str, generation_id: i32) -> SyncRequest {
+        SyncRequest {
             group_id: GROUP.to_owned(),
             generation_id,
             member_id: member_id.to_owned(),
             group_instance_id: None,
             protocol_type: Some("consumer".to_owned()),
             protocol_name: Some("range".to_owned()),
-            assignments: assignments
-                .iter()
-                .map(|(id, bytes)| ((*id).to_owned(), Bytes::from_static(bytes.as_bytes())))
-                .collect(),
-        })
+            assignments: Vec::new(),
+        }
     }
 
     #[track_caller]
@@ -364,6 +372,7 @@ impl Coordinator {
             member_id: member_id.to_owned(),
             group_instance_id: None,
             offsets: vec![at],
+            retention_time_ms: -1,
             reports_missing_group: false,
         });
         results[0].error

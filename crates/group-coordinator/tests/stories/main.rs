@@ -2,6 +2,7 @@
 //! record survives its encoding, and that every request is answered once or parked.
 
 mod coordinator;
+mod expiry;
 mod membership;
 mod offsets;
 mod random;

@@ -14,6 +14,7 @@ fn request(
         member_id: member_id.to_owned(),
         group_instance_id: None,
         offsets,
+        retention_time_ms: -1,
         reports_missing_group: false,
     }
 }
@@ -53,6 +54,7 @@ fn a_simple_consumer_commits_while_the_group_has_no_members() {
 fn a_member_commits_in_its_generation_only() {
     let mut t = Coordinator::new();
     let missing = |reports_missing_group| OffsetCommitRequest {
+        retention_time_ms: -1,
         reports_missing_group,
         ..request("a", 1, vec![offset("t", 0, 1)])
     };

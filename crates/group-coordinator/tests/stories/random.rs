@@ -269,6 +269,7 @@ impl World {
                     group_instance_id: None,
                     member_id,
                     offsets: vec![offset("t0", *partition, at), offset("t1", 0, at)],
+                    retention_time_ms: -1,
                     reports_missing_group: *simple,
                 });
             }

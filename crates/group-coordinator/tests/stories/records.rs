@@ -33,6 +33,7 @@ fn offset_record(leader_epoch: i32) -> GroupRecord {
             leader_epoch,
             metadata: "m".to_owned(),
             commit_timestamp_ms: 1_000,
+            expire_timestamp_ms: -1,
         }),
     }
 }
@@ -65,7 +66,7 @@ fn offsets_of_every_version() {
     let cases = [
         ("0000 000000000000002a 0001 6d 00000000000003e8", -1),
         (
-            "0001 000000000000002a 0001 6d 00000000000003e8 00000000000007d0",
+            "0001 000000000000002a 0001 6d 00000000000003e8 ffffffffffffffff",
             -1,
         ),
         ("0002 000000000000002a 0001 6d 00000000000003e8", -1),
@@ -87,6 +88,18 @@ fn offsets_of_every_version() {
     let written = offset_record(7);
     assert_eq!(written.encode_key(), hex(OFFSET_KEY));
     assert_eq!(written.encode_value(), Some(hex(cases[3].0)));
+    // An expiry of its own.
+    let value = hex("0001 000000000000002a 0001 6d 00000000000003e8 00000000000007d0");
+    let mut expiring = offset_record(-1);
+    if let GroupRecord::Offset {
+        value: Some(value), ..
+    } = &mut expiring
+    {
+        value.expire_timestamp_ms = 2_000;
+    }
+    assert_eq!(expiring.encode_value().as_ref(), Some(&value));
+    let read = GroupRecord::decode(&hex(OFFSET_KEY), Some(&value));
+    assert_eq!(read, Ok(expiring));
     // Key version 0 is the same.
     let key = hex("0000 0001 67 0001 74 00000005");
     assert_eq!(

@@ -55,6 +55,7 @@ fn a_static_member_that_starts_again_keeps_its_assignment_without_a_rebalance() 
         member_id: two.clone(),
         group_instance_id: Some("two".to_owned()),
         offsets: vec![offset("t", 0, 1)],
+        retention_time_ms: -1,
         reports_missing_group: true,
     });
     assert_eq!(results[0].error, ErrorCode::FencedInstanceId);

@@ -14,6 +14,7 @@ mod log_start;
 mod note_refused;
 mod offsets;
 mod produce;
+mod sweep;
 mod topics;
 mod transactions;
 mod txn_offset_commit;
@@ -34,6 +35,8 @@ pub use log_start::{DeleteRecords, MAX_LOG_START_MOVES, MoveLogStarts};
 pub use note_refused::{NoteRefused, RefusedBatch};
 pub use offsets::{OffsetFetch, OffsetFetchGroup};
 pub use produce::{Produce, ProduceBatch, Produced};
+pub use sweep::ExpiryOptions;
+pub(crate) use sweep::Sweeps;
 pub use topics::{CreateTopic, CreateTopics, CreatedTopic};
 pub(crate) use transactions::Deadline;
 pub use txn_offset_commit::TxnOffsetCommit;
@@ -143,6 +146,10 @@ impl Owner {
             Command::Settle => Reply::Settle,
             Command::Expire => {
                 self.expire(now, &mut step);
+                return step;
+            }
+            Command::Sweep => {
+                self.sweep(now, &mut step);
                 return step;
             }
         };

@@ -11,6 +11,7 @@ use tidemark_types::{
     coordinator_partition,
 };
 
+use super::Sweeps;
 use crate::Owner;
 use crate::command::Now;
 use crate::draft::Draft;
@@ -148,6 +149,7 @@ impl Owner {
         }
         self.restored.clear();
         self.armed = true;
+        self.sweeps = Some(Sweeps::new(&self.options.expiry, now.mono));
         let ongoing: Vec<Arc<str>> = self
             .coordinator
             .iter()

@@ -339,6 +339,7 @@ impl World {
             member_id: String::new(),
             group_instance_id: None,
             offsets,
+            retention_time_ms: -1,
             reports_missing_group: false,
         }));
         match reply {

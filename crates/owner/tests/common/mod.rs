@@ -24,6 +24,7 @@ pub fn options() -> OwnerOptions {
         topics: TopicLimits::default(),
         transaction_max_timeout_ms: 900_000,
         producer_id_block: 1_000,
+        expiry: ExpiryOptions::default(),
         groups: GroupConfig {
             initial_rebalance_delay_ms: 0,
             ..GroupConfig::default()
@@ -182,6 +183,14 @@ impl World {
             self.carry_out(step);
             steps += 1;
             assert!(steps < 10_000, "a deadline that is due does nothing");
+        }
+        while let Some(at) = self.owner.next_sweep()
+            && at <= MonoTime::from_ms(self.mono_ms)
+        {
+            let step = self.at_now(|owner, now| owner.step(Token(0), Command::Sweep, now));
+            self.carry_out(step);
+            steps += 1;
+            assert!(steps < 10_000, "what can expire is looked at without end");
         }
     }
 

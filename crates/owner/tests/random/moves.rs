@@ -9,11 +9,21 @@ use tidemark_owner::*;
 use tidemark_txn_coordinator::TxnState;
 use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, TopicPartitionId};
 
-use crate::common::{Producer, World, join};
+use crate::common::{Producer, World, join, options};
 
 const IDS: [&str; 3] = ["tx-a", "tx-b", "tx-c"];
 const TOPICS: [(&str, i32); 3] = [("t", 2), ("u", 1), ("v", 3)];
 const GROUPS: [&str; 2] = ["g", "h"];
+
+/// Short, so that a move or two of the clock are enough.
+const EXPIRY: ExpiryOptions = ExpiryOptions {
+    producer_id_ms: 4_000,
+    producer_id_interval_ms: 500,
+    transactional_id_ms: 6_000,
+    transactional_id_interval_ms: 700,
+    offsets_ms: 5_000,
+    offsets_interval_ms: 300,
+};
 
 #[derive(Clone, Debug)]
 pub enum Move {
@@ -174,6 +184,9 @@ pub const WORTH_REACHING: &[&str] = &[
     "transaction cut by a deletion",
     "joined",
     "parked",
+    "producers forgotten",
+    "transactional id forgotten",
+    "offsets expired",
 ];
 
 pub struct Player {
@@ -198,7 +211,10 @@ fn nth(partition: usize) -> (&'static str, i32) {
 
 impl Player {
     pub fn new() -> Player {
-        let mut world = World::new();
+        let mut world = World::with(OwnerOptions {
+            expiry: EXPIRY,
+            ..options()
+        });
         world.create_topic("t", 2);
         let idempotent = Producer::idempotent(&mut world);
         Player {
@@ -241,6 +257,18 @@ impl Player {
             .iter()
             .filter(|meta| meta.state == TxnState::Ongoing)
             .count()
+    }
+
+    /// How many producers, transactional ids, groups' records there are.
+    fn remembered(&self) -> [usize; 3] {
+        let owner = &self.world.owner;
+        let partitions = owner.partition_ids().into_iter();
+        let producers = partitions.map(|id| owner.partition(id).map_or(0, |p| p.producers.len()));
+        let groups = owner.groups();
+        let offsets = groups
+            .partitions()
+            .map(|p| groups.records_of_partition(p).len());
+        [producers.sum(), owner.coordinator().len(), offsets.sum()]
     }
 
     fn exists(&self, partition: usize) -> bool {
@@ -366,7 +394,19 @@ impl Player {
             }
             Move::Pass(ms) => {
                 let before = self.world.events.len();
+                let remembered = self.remembered();
                 self.world.pass_ms(*ms);
+                let forgotten = self.remembered();
+                let what = [
+                    "producers forgotten",
+                    "transactional id forgotten",
+                    "offsets expired",
+                ];
+                for (n, what) in what.into_iter().enumerate() {
+                    if forgotten[n] < remembered[n] {
+                        self.reach(what);
+                    }
+                }
                 let events = self.world.events[before..].iter();
                 let timed_out = |e: &&Event| matches!(e, Event::TransactionTimedOut { .. });
                 for _ in 0..events.filter(timed_out).count() {

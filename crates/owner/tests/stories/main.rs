@@ -4,6 +4,7 @@
 mod common;
 
 mod bounds;
+mod expiry;
 mod fencing;
 mod groups;
 mod idempotence;

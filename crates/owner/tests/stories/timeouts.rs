@@ -135,6 +135,34 @@ fn everything_that_is_due_comes_one_record_after_the_other() {
 }
 
 #[test]
+fn a_timeout_at_the_last_epoch_of_version_2_raises_it_once() {
+    let mut w = World::new();
+    w.create_topic("t", 1);
+    let mut p = Producer::v2(&mut w, "tx1");
+    while p.epoch.0 < i16::MAX - 1 {
+        p = Producer::v2(&mut w, "tx1");
+    }
+    p.send(&mut w, "t", 0, 0, &["v"]).unwrap();
+    w.pass_ms(60_000);
+    assert_eq!(w.markers("t", 0), [('A', i16::MAX)]);
+    let records = w.records.len();
+    // The fence has taken the last epoch: a commit does not take another, and is told to abort.
+    let commit = p.end(&mut w, true);
+    assert_eq!(commit, Err(ErrorCode::TransactionAbortable));
+    let old = p.producer_id;
+    p.end(&mut w, false).unwrap();
+    assert_eq!(w.records.len(), records, "the broker had aborted it");
+    assert_ne!(p.producer_id, old);
+    assert_eq!(p.epoch, ProducerEpoch(0));
+    // Nobody is stuck: not after a restart either.
+    w.restart();
+    p.send(&mut w, "t", 0, 0, &["kept"]).unwrap();
+    p.end(&mut w, true).unwrap();
+    assert_eq!(w.committed("t", 0), ["kept"]);
+    assert_eq!(p.epoch, ProducerEpoch(1));
+}
+
+#[test]
 fn a_timeout_at_the_last_epoch_goes_on_under_the_next_producer_id() {
     let mut w = World::new();
     w.create_topic("t", 1);
