@@ -228,6 +228,7 @@ fn owner_options(settings: &Settings) -> OwnerOptions {
         topics: TopicLimits {
             default_partitions: settings.num_partitions,
             default_replication_factor: settings.default_replication_factor,
+            clamp_replication_factor: settings.replication_factor_clamp,
             max_partitions_per_topic: settings.max_partitions_per_topic,
             max_partitions: settings.max_partitions,
         },

@@ -280,6 +280,9 @@ settings! {
         "Replicas of a topic that is made without a count. One broker can keep one: with more, such a topic is refused, as in Kafka."
         default_replication_factor: i16 = Row::new("default.replication.factor", Kind::Short, "1", Check::AtLeast(1)).kafka().at(Section::Topics);
 
+        "Whether a topic that asks for more replicas than there are brokers gets as many as there are. Without it such a topic is refused with INVALID_REPLICATION_FACTOR, as in Kafka. For applications and test suites that ask for three."
+        replication_factor_clamp: bool = boolean("replication.factor.clamp", "false").at(Section::Topics);
+
         "Whether asking for a topic that does not exist makes it."
         auto_create_topics_enable: bool = boolean("auto.create.topics.enable", "true").kafka().at(Section::Topics);
 

@@ -30,7 +30,8 @@ impl Groups {
                 TimerKind::Sync => step.sync_timer_expired(),
                 TimerKind::Session(member_id) => step.session_expired(&member_id),
             }
-            let of_step = step.effects;
+            let mut of_step = step.effects;
+            of_step.extend(self.store_departures(&key.group_id, wall_ms));
             effects.extend(self.finish(&key.group_id, of_step));
             if effects.iter().any(|e| matches!(e, Effect::Append { .. })) {
                 break;

@@ -100,24 +100,23 @@ impl Groups {
     }
 
     /// After the last record of a replay: members of stored generations are members again, with a
-    /// whole session to show themselves.
+    /// whole session to show themselves. A generation that was over goes on with its rebalance.
     pub fn restore_after_replay(&mut self, now: MonoTime, wall_ms: i64) {
         assert!(
             self.live.is_empty(),
             "groups are restored once, before any request"
         );
-        let with_members: Vec<String> = (self.durable.values())
+        let with_members: Vec<(String, bool)> = (self.durable.values())
             .flat_map(|state| &state.groups)
-            .filter(|(_, group)| {
-                (group.metadata.as_ref()).is_some_and(|m| !m.value.members.is_empty())
-            })
-            .map(|(group_id, _)| group_id.clone())
+            .filter_map(|(group_id, group)| Some((group_id, &group.metadata.as_ref()?.value)))
+            .filter(|(_, stored)| !stored.members.is_empty())
+            .map(|(group_id, stored)| (group_id.clone(), stored.is_over()))
             .collect();
-        for group_id in with_members {
+        for (group_id, is_over) in with_members {
             let max_size = self.config.max_size;
             let mut step = self.step(&group_id, now, wall_ms);
             step.restore_sessions();
-            if step.group.members.len() > max_size {
+            if step.group.members.len() > max_size || is_over {
                 step.prepare_rebalance();
             }
             let effects = step.effects;
@@ -187,6 +186,35 @@ impl Groups {
             None if self.exists(group_id) => GroupState::Empty,
             None => GroupState::Dead,
         }
+    }
+
+    /// Stores that members of the stored generation are gone, while the next one is not there yet:
+    /// after a restart the group goes on with those that are left, and with its rebalance, instead
+    /// of waiting for sessions of members that will not come.
+    pub(crate) fn store_departures(&self, group_id: &str, wall_ms: i64) -> Option<Effect> {
+        let group = self.live.get(group_id)?;
+        if !matches!(
+            group.state,
+            GroupState::PreparingRebalance | GroupState::CompletingRebalance
+        ) {
+            return None; // stored as it is, by the step that made it so
+        }
+        let mut stored = self.durable_group(group_id)?.metadata.clone()?.value;
+        let before = stored.members.len();
+        (stored.members).retain(|member| group.members.contains_key(&member.member_id));
+        if stored.members.len() == before {
+            return None;
+        }
+        stored.leader = None;
+        stored.current_state_timestamp_ms = wall_ms;
+        Some(Effect::Append {
+            partition: Groups::partition_of(group_id),
+            group_id: group_id.to_owned(),
+            records: vec![GroupRecord::Group {
+                group_id: group_id.to_owned(),
+                value: Some(stored),
+            }],
+        })
     }
 
     /// Starts a step of a group, which is made live from what is stored, or new, if it is not.

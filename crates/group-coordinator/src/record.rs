@@ -59,19 +59,27 @@ pub struct OffsetAndMetadata {
     pub expire_timestamp_ms: i64,
 }
 
-/// A stable or empty generation of a group.
+/// A stable or empty generation of a group, or one that is over since members have left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupMetadata {
     /// Empty: a group that never had members.
     pub protocol_type: String,
     pub generation: i32,
     pub protocol: Option<String>,
-    /// Member id of the leader.
+    /// Member id of the leader. None with members: the generation is over.
     pub leader: Option<String>,
     /// Wall clock when the group became stable or empty, -1 if unknown.
     pub current_state_timestamp_ms: i64,
     /// Ordered by member id.
     pub members: Vec<StoredMember>,
+}
+
+impl GroupMetadata {
+    /// A member of this generation has left, and those that are stored are to join again. Told by
+    /// the leader that it has not, so that the format stays Kafka's.
+    pub(crate) fn is_over(&self) -> bool {
+        self.leader.is_none() && !self.members.is_empty()
+    }
 }
 
 /// A member of a stored generation.

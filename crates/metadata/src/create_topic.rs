@@ -47,6 +47,9 @@ pub struct TopicLimits {
     pub default_partitions: i32,
     /// `default.replication.factor`.
     pub default_replication_factor: i16,
+    /// `replication.factor.clamp`: more replicas than there are brokers are not refused but become
+    /// as many as there are brokers.
+    pub clamp_replication_factor: bool,
     pub max_partitions_per_topic: i32,
     /// Partitions of all topics together, internal ones included.
     pub max_partitions: i64,
@@ -57,6 +60,7 @@ impl Default for TopicLimits {
         TopicLimits {
             default_partitions: 1,
             default_replication_factor: 1,
+            clamp_replication_factor: false,
             max_partitions_per_topic: DEFAULT_MAX_PARTITIONS_PER_TOPIC,
             max_partitions: 200_000,
         }
@@ -167,13 +171,13 @@ impl MetadataImage {
                 "Number of partitions was set to an invalid non-positive value.".to_owned(),
             ));
         }
-        if factor > 1 {
+        if factor > 1 && !limits.clamp_replication_factor {
             return Err((
                 ErrorCode::InvalidReplicationFactor,
                 format!(
                     "Unable to replicate the partition {factor} time(s){from}: The target \
                      replication factor of {factor} cannot be reached because only 1 broker(s) are \
-                     registered."
+                     registered. (replication.factor.clamp=true takes 1 instead.)"
                 ),
             ));
         }
@@ -367,6 +371,49 @@ mod tests {
             .unwrap_err();
         assert_eq!(code, ErrorCode::InvalidReplicationFactor);
         assert!(message.contains("default.replication.factor"), "{message}");
+    }
+
+    #[test]
+    fn a_clamped_factor_is_one_and_everything_else_is_still_refused() {
+        let limits = TopicLimits {
+            default_replication_factor: 3,
+            clamp_replication_factor: true,
+            ..TopicLimits::default()
+        };
+        let decide = |partitions, replication_factor, assignments: &[(i32, Vec<i32>)]| {
+            let request = CreateTopicRequest {
+                partitions,
+                replication_factor,
+                assignments,
+                ..CreateTopicRequest::with_defaults("new")
+            };
+            let decided = image().decide_create_topic(&request, &limits, FRESH);
+            decided.map_err(|(code, _)| code)
+        };
+        // Asked for, and by the broker's default.
+        for factor in [1, 2, 3, i16::MAX, -1] {
+            let decided = decide(2, factor, &[]);
+            assert!(
+                matches!(
+                    decided,
+                    Ok(MetadataRecord::TopicCreated { partitions: 2, .. })
+                ),
+                "{factor}: {decided:?}"
+            );
+        }
+        for (partitions, factor, code) in [
+            (1, 0, ErrorCode::InvalidReplicationFactor),
+            (1, -2, ErrorCode::InvalidReplicationFactor),
+            (0, 3, ErrorCode::InvalidPartitions),
+        ] {
+            assert_eq!(decide(partitions, factor, &[]), Err(code));
+        }
+        // Who names brokers means them.
+        let by_hand = [(0, vec![0, 1, 2])];
+        assert_eq!(
+            decide(-1, -1, &by_hand),
+            Err(ErrorCode::InvalidReplicaAssignment)
+        );
     }
 
     #[test]

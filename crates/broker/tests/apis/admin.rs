@@ -500,6 +500,54 @@ async fn partitions_are_refused_with_kafkas_codes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_replicas_are_refused_or_clamped_to_one() {
+    let three = |name| {
+        let mut request = requests::create_topic(name, 2, &[]);
+        request.topics[0].replication_factor = 3;
+        request
+    };
+    let broker = TestBroker::start().await;
+    let mut client = broker.client().await;
+    let refused = client.send(7, &three("t")).await.topics.remove(0);
+    assert_eq!(
+        error_code(refused.error_code),
+        ErrorCode::InvalidReplicationFactor
+    );
+    let message = refused.error_message.expect("a refusal says why");
+    assert!(message.contains("replication.factor.clamp"), "{message}");
+    broker.stop().await;
+
+    let broker = TestBroker::builder()
+        .set("auto.create.topics.enable", true)
+        .set("replication.factor.clamp", true)
+        .set("default.replication.factor", 3)
+        .start()
+        .await;
+    let mut client = broker.client().await;
+    let created = client.send(7, &three("t")).await.topics.remove(0);
+    assert_eq!(error_code(created.error_code), OK);
+    // What is answered is what there is.
+    assert_eq!((created.num_partitions, created.replication_factor), (2, 1));
+    // More partitions of it, and a topic that asking for it makes with the default of three.
+    let grown = CreatePartitionsTopic::default()
+        .with_name(topic_name("t"))
+        .with_count(4)
+        .with_assignments(None);
+    let codes = create_partitions(&mut client, 3, vec![grown]).await;
+    assert_eq!(codes, [("t".to_owned(), OK)]);
+    for (name, partitions) in [("t", 4), ("made-by-asking", 1)] {
+        let request = requests::metadata(&[name]).with_allow_auto_topic_creation(true);
+        let described = client.send(12, &request).await.topics.remove(0);
+        assert_eq!(error_code(described.error_code), OK, "{name}");
+        assert_eq!(described.partitions.len(), partitions, "{name}");
+        for partition in described.partitions {
+            assert_eq!(partition.replica_nodes, [BrokerId(0)], "{name}");
+        }
+    }
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_created_is_told_from_version_5_on() {
     let broker = TestBroker::start().await;
     let mut client = broker.client().await;

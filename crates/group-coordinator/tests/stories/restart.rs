@@ -54,6 +54,63 @@ fn a_generation_that_was_not_stored_is_forgotten() {
 }
 
 #[test]
+fn a_member_that_has_left_does_not_come_back_and_the_rebalance_goes_on() {
+    let mut t = Coordinator::new();
+    let (a, b) = t.stable_group_of_two();
+    assert_eq!(t.leave(&b), ErrorCode::None);
+    t.restart();
+    assert_eq!(t.state(), GroupState::PreparingRebalance);
+    assert_eq!(t.heartbeat(&b, 1), ErrorCode::UnknownMemberId);
+    assert_eq!(t.heartbeat(&a, 1), ErrorCode::RebalanceInProgress);
+    // Nobody waits for the one that is gone.
+    let join = t.join(join_of("a", &a));
+    let reply = t.joined(join);
+    assert_eq!((reply.generation_id, reply.leader), (2, a.clone()));
+    assert_eq!(reply.members.len(), 1);
+    // Also not when the rebalance was cut off by restarts more than once.
+    t.restart();
+    t.restart();
+    assert_eq!(t.heartbeat(&a, 2), ErrorCode::IllegalGeneration);
+    let join = t.join(join_of("a", &a));
+    assert_eq!(t.joined(join).generation_id, 2);
+    let sync = t.sync(&a, 2, &[(&a, "all")]);
+    assert_eq!(t.synced(sync).assignment, "all");
+    t.restart();
+    assert_eq!(t.state(), GroupState::Stable);
+}
+
+#[test]
+fn a_member_whose_session_ended_does_not_come_back() {
+    let mut t = Coordinator::new();
+    let (a, b) = t.stable_group_of_two();
+    t.advance(5_000);
+    assert_eq!(t.heartbeat(&a, 1), ErrorCode::None);
+    t.advance(5_000);
+    assert_eq!(t.state(), GroupState::PreparingRebalance);
+    t.restart();
+    assert_eq!(t.heartbeat(&b, 1), ErrorCode::UnknownMemberId);
+    let join = t.join(join_of("a", &a));
+    assert_eq!(t.joined(join).members.len(), 1);
+}
+
+#[test]
+fn everyone_of_a_generation_left_while_a_new_member_joins() {
+    let mut t = Coordinator::new();
+    let (a, b) = t.stable_group_of_two();
+    let (_, join_c) = t.start_joining("c");
+    assert!(t.is_parked(join_c));
+    t.leave(&a);
+    t.leave(&b);
+    assert_eq!(t.joined(join_c).generation_id, 2);
+    t.restart();
+    // The new member was of no stored generation: it joins anew, and waits for nobody.
+    assert_eq!(t.state(), GroupState::Empty);
+    let (_, join) = t.start_joining("c");
+    t.advance(3_000);
+    assert_eq!(t.joined(join).members.len(), 1);
+}
+
+#[test]
 fn twice_in_a_row() {
     let mut t = Coordinator::new();
     let (a, _) = t.stable_group_of_two();
