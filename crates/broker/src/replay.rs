@@ -229,6 +229,7 @@ fn owner_options(settings: &Settings) -> OwnerOptions {
             default_partitions: settings.num_partitions,
             default_replication_factor: settings.default_replication_factor,
             clamp_replication_factor: settings.replication_factor_clamp,
+            segment_bytes_min: settings.segment_bytes_min,
             max_partitions_per_topic: settings.max_partitions_per_topic,
             max_partitions: settings.max_partitions,
         },

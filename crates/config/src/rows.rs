@@ -283,6 +283,9 @@ settings! {
         "Whether a topic that asks for more replicas than there are brokers gets as many as there are. Without it such a topic is refused with INVALID_REPLICATION_FACTOR, as in Kafka. For applications and test suites that ask for three."
         replication_factor_clamp: bool = boolean("replication.factor.clamp", "false").at(Section::Topics);
 
+        "The least segment.bytes that a topic may be given. Kafka's least is 1048576 since 4.0 and was 14 before; for test suites that are older."
+        segment_bytes_min: i32 = int("segment.bytes.min", "1048576", Check::Between(14, 1_048_576)).at(Section::Topics);
+
         "Whether asking for a topic that does not exist makes it."
         auto_create_topics_enable: bool = boolean("auto.create.topics.enable", "true").kafka().at(Section::Topics);
 

@@ -6,6 +6,7 @@ use tidemark_types::ErrorCode;
 
 use crate::Refusal;
 use crate::check_config::{check_config, check_together};
+use crate::create_topic::TopicLimits;
 use crate::image::{MetadataImage, TopicImage};
 use crate::record::MetadataRecord;
 use crate::topic_config::{TopicConfigKey, topic_config_key};
@@ -34,12 +35,16 @@ impl MetadataImage {
         &self,
         name: &str,
         changes: &[(String, ConfigChange)],
+        limits: &TopicLimits,
     ) -> Result<Option<MetadataRecord>, Refusal> {
         let mut config = self.topic_to_alter(name)?.config.clone();
         for (key, change) in changes {
             match changed(&config, key, topic_config_key(key), change)? {
                 None => drop(config.remove(key)),
-                Some(given) => drop(config.insert(key.clone(), check_config(key, &given)?)),
+                Some(given) => {
+                    let value = check_config(key, &given, limits)?;
+                    config.insert(key.clone(), value);
+                }
             }
         }
         self.config_set(name, config)
@@ -51,11 +56,12 @@ impl MetadataImage {
         &self,
         name: &str,
         configs: &[(String, String)],
+        limits: &TopicLimits,
     ) -> Result<Option<MetadataRecord>, Refusal> {
         self.topic_to_alter(name)?;
         let mut config = BTreeMap::new();
         for (key, value) in configs {
-            config.insert(key.clone(), check_config(key, value)?);
+            config.insert(key.clone(), check_config(key, value, limits)?);
         }
         self.config_set(name, config)
     }
@@ -177,7 +183,8 @@ mod tests {
             .iter()
             .map(|(name, change)| (name.to_string(), change.clone()))
             .collect();
-        let decided = image(before).decide_alter_topic_config("t", &changes)?;
+        let decided =
+            image(before).decide_alter_topic_config("t", &changes, &TopicLimits::default())?;
         Ok(decided.map(|record| match record {
             MetadataRecord::TopicConfigSet { config, .. } => config,
             other => panic!("{other:?}"),
@@ -269,9 +276,10 @@ mod tests {
             ("a b", ErrorCode::InvalidTopicException),
             ("missing", ErrorCode::UnknownTopicOrPartition),
         ] {
-            let refused = image(&[]).decide_alter_topic_config(name, &[]);
+            let refused = image(&[]).decide_alter_topic_config(name, &[], &TopicLimits::default());
             assert_eq!(refused.unwrap_err().0, code, "{name:?}");
-            let refused = image(&[]).decide_replace_topic_config(name, &[]);
+            let refused =
+                image(&[]).decide_replace_topic_config(name, &[], &TopicLimits::default());
             assert_eq!(refused.unwrap_err().0, code, "{name:?}");
         }
     }
@@ -282,7 +290,7 @@ mod tests {
         let replace = |configs: &[(&str, &str)]| {
             let owned = |(k, v): &(&str, &str)| (k.to_string(), v.to_string());
             let configs: Vec<_> = configs.iter().map(owned).collect();
-            before.decide_replace_topic_config("t", &configs)
+            before.decide_replace_topic_config("t", &configs, &TopicLimits::default())
         };
         let id = TopicId([1; 16]);
         let config = map(&[("retention.ms", "6")]);

@@ -6,12 +6,15 @@ use std::collections::BTreeMap;
 use tidemark_types::ErrorCode;
 
 use crate::Refusal;
+use crate::create_topic::TopicLimits;
 use crate::topic_config::{TopicOverrides, topic_config_key};
 use crate::topic_defaults::TopicDefaults;
+use crate::value::Check;
 
 /// Checks a new topic's configs and brings them to the form they are stored in.
 pub(crate) fn check_new_configs(
     configs: &[(String, Option<String>)],
+    limits: &TopicLimits,
 ) -> Result<BTreeMap<String, String>, Refusal> {
     let nulls: Vec<&str> = configs
         .iter()
@@ -25,18 +28,26 @@ pub(crate) fn check_new_configs(
     }
     let mut checked = BTreeMap::new();
     for (name, value) in configs {
-        let value = check_config(name, value.as_deref().unwrap_or_default())?;
+        let value = check_config(name, value.as_deref().unwrap_or_default(), limits)?;
         checked.insert(name.clone(), value);
     }
     check_together(&checked).map(|()| checked)
 }
 
 /// Checks one config and brings its value to the form it is stored in.
-pub(crate) fn check_config(name: &str, value: &str) -> Result<String, Refusal> {
+pub(crate) fn check_config(
+    name: &str,
+    value: &str,
+    limits: &TopicLimits,
+) -> Result<String, Refusal> {
     let refusal = |message: String| (ErrorCode::InvalidConfig, message);
     let key = topic_config_key(name)
         .ok_or_else(|| refusal(format!("Unknown topic config name: {name}")))?;
-    key.kind.check(key.check, value).map_err(|why| {
+    let check = match name {
+        "segment.bytes" => Check::AtLeast(i64::from(limits.segment_bytes_min)),
+        _ => key.check,
+    };
+    key.kind.check(check, value).map_err(|why| {
         refusal(format!(
             "Invalid value {value} for configuration {name}: {why}"
         ))

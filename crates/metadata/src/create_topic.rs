@@ -40,6 +40,9 @@ impl<'a> CreateTopicRequest<'a> {
 /// Most partitions of one topic, where nothing else is configured: Kafka's limit for one request.
 pub const DEFAULT_MAX_PARTITIONS_PER_TOPIC: i32 = 10_000;
 
+/// The least `segment.bytes`, where nothing else is configured: Kafka's since 4.0 (KIP-1030).
+pub const DEFAULT_SEGMENT_BYTES_MIN: i32 = 1_048_576;
+
 /// What the broker's configuration says about new topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopicLimits {
@@ -50,6 +53,8 @@ pub struct TopicLimits {
     /// `replication.factor.clamp`: more replicas than there are brokers are not refused but become
     /// as many as there are brokers.
     pub clamp_replication_factor: bool,
+    /// `segment.bytes.min`: the least that a topic's `segment.bytes` may be.
+    pub segment_bytes_min: i32,
     pub max_partitions_per_topic: i32,
     /// Partitions of all topics together, internal ones included.
     pub max_partitions: i64,
@@ -61,6 +66,7 @@ impl Default for TopicLimits {
             default_partitions: 1,
             default_replication_factor: 1,
             clamp_replication_factor: false,
+            segment_bytes_min: DEFAULT_SEGMENT_BYTES_MIN,
             max_partitions_per_topic: DEFAULT_MAX_PARTITIONS_PER_TOPIC,
             max_partitions: 200_000,
         }
@@ -84,7 +90,7 @@ impl MetadataImage {
             "topic id {fresh} is in use"
         );
         self.check_new_name(request.name)?;
-        let config = check_new_configs(request.configs)?;
+        let config = check_new_configs(request.configs, limits)?;
         let partitions = if request.assignments.is_empty() {
             self.check_counts(request, limits)?
         } else {
@@ -414,6 +420,26 @@ mod tests {
             decide(-1, -1, &by_hand),
             Err(ErrorCode::InvalidReplicaAssignment)
         );
+    }
+
+    #[test]
+    fn small_segments_are_for_brokers_that_allow_them() {
+        let decide = |bytes: &str, segment_bytes_min| {
+            let limits = TopicLimits {
+                segment_bytes_min,
+                ..TopicLimits::default()
+            };
+            let request = CreateTopicRequest {
+                configs: &configs(&[("segment.bytes", Some(bytes))]),
+                ..CreateTopicRequest::with_defaults("new")
+            };
+            image().decide_create_topic(&request, &limits, FRESH)
+        };
+        let (code, message) = decide("20000", DEFAULT_SEGMENT_BYTES_MIN).unwrap_err();
+        assert_eq!(code, ErrorCode::InvalidConfig);
+        assert!(message.contains("1048576"), "{message}");
+        assert!(decide("20000", 14).is_ok());
+        assert!(decide("13", 14).is_err());
     }
 
     #[test]

@@ -73,12 +73,13 @@ impl Owner {
 
     fn decide_alter(&self, resource: &AlterResource) -> Result<Vec<MetadataRecord>, Refusal> {
         let metadata = &self.metadata;
+        let limits = &self.options.topics;
         match (&resource.resource, &resource.alteration) {
             (ConfigResource::Topic(name), Alteration::Changes(changes)) => metadata
-                .decide_alter_topic_config(name, changes)
+                .decide_alter_topic_config(name, changes, limits)
                 .map(|record| record.into_iter().collect()),
             (ConfigResource::Topic(name), Alteration::Replacement(configs)) => metadata
-                .decide_replace_topic_config(name, configs)
+                .decide_replace_topic_config(name, configs, limits)
                 .map(|record| record.into_iter().collect()),
             (ConfigResource::Broker(node), Alteration::Changes(changes)) => {
                 metadata.decide_alter_broker_config(*node, changes)
