@@ -17,13 +17,14 @@ from common import ROOT, Result, SuiteError, cache, crate_source, must
 NAME = "librdkafka"
 VERSION = ""  # known when Cargo.lock was read
 # tests/scenarios/default.json of librdkafka with one broker, segments as small as Kafka had them before 4.0 (0129 asks
-# for 20,000 bytes), and rebalances without a wait.
+# for 20,000 bytes).
 SETTINGS = {
     "num.partitions": 4,
     "default.replication.factor": 3,
     "replication.factor.clamp": "true",
     "segment.bytes.min": 14,
-    "group.initial.rebalance.delay.ms": 0,
+    # With 0, what 0113 starts together would come one after the other.
+    "group.initial.rebalance.delay.ms": 1000,
 }
 SCENARIOS = {"default": "true", "noautocreate": "false"}
 # The version of Kafka that the tests take the broker for.
