@@ -6,7 +6,8 @@ import subprocess
 import time
 
 from common import Result, SuiteError, cache, must
-from killer import Killer
+from harness import free_port
+from killer import Killer, Relay
 
 NAME = "franz-go"
 VERSION = "v1.22.3"
@@ -36,17 +37,22 @@ def prepare(stage):
 
 
 broker = None
+address = None
 
 
 def run(stage):
     """All runs use one broker, whose data grows from run to run."""
-    global broker
+    global broker, address
     if broker is None:
-        broker = stage.broker()
+        relay = Relay(free_port()) if stage.options.kill else None
+        broker = stage.broker(**({"advertised.listeners": f"PLAINTEXT://{relay.address}"} if relay else {}))
         broker.start()
+        address = broker.address
+        if relay:
+            relay.broker_port, address = broker.port, relay.address
     environment = {
         **os.environ,
-        "KGO_SEEDS": broker.address,
+        "KGO_SEEDS": address,
         "KGO_TEST_RF": "1",
         "KGO_TEST_UNSAFE": "1",
         "KGO_TEST_RECORDS": str(stage.options.records),

@@ -51,7 +51,8 @@ def run(stage):
     broker.start()
     report, log = stage.folder / f"run{stage.number}.xml", stage.folder / f"run{stage.number}.log"
     command = [
-        str(home / "env/bin/python"), "-m", "pytest", "test/integration", "-p", "no:cacheprovider", "-v", "--tb=native",
+        str(home / "env/bin/python"), "-m", "pytest", "test/integration", "-p", "no:cacheprovider", "-v",
+        "--tb=native", "--timeout-method=signal",
         f"--timeout={SECONDS_PER_TEST}", f"--junitxml={report}", "-o", "junit_family=xunit1",
     ]  # fmt: skip
     if stage.options.only:
