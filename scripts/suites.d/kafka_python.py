@@ -12,6 +12,7 @@ import time
 import xml.etree.ElementTree as xml
 
 from common import ROOT, Result, SuiteError, cache, must
+from harness import free_port
 
 NAME = "kafka-python"
 VERSION = "3.0.12"
@@ -47,7 +48,9 @@ def prepare(stage):
 
 def run(stage):
     (source,) = home.glob("kafka_python-*/")
-    broker = stage.broker()
+    port = free_port()
+    # One of its tests wants to see that this was set.
+    broker = stage.broker(port, **{"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"})
     broker.start()
     report, log = stage.folder / f"run{stage.number}.xml", stage.folder / f"run{stage.number}.log"
     command = [

@@ -29,6 +29,8 @@ SETTINGS = {
 SCENARIOS = {"default": "true", "noautocreate": "false"}
 # The version of Kafka that the tests take the broker for.
 KAFKA_VERSION = "4.1.0"
+# Of the tools that tests call: those of Kafka 4 refuse segments as small as 0077 asks for before a broker is asked.
+TOOLS_VERSION = "3.9.1"
 SECONDS_PER_FILE = 1200
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -65,23 +67,31 @@ def kafka_home(log):
     if done.returncode:
         raise SuiteError(f"scripts/peers/kafka fetch: {done.stderr.strip()[-400:]}")
     jars = done.stdout.split()[-1] + "/libs"
-    tools = home / "tools"
-    tools.mkdir()
-    must(["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy",
-          "-Dartifact=org.apache.kafka:kafka-tools:4.1.1", f"-DoutputDirectory={tools}"], log, "kafka-tools")  # fmt: skip
-    distribution = home / "kafka"
-    (distribution / "bin").mkdir(parents=True)
+    distribution, tools = home / "kafka", home / "kafka-tools"
+    for folder in (distribution / "bin", tools):
+        folder.mkdir(parents=True)
+    (tools / "pom.xml").write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>tidemark.suites</groupId><artifactId>kafka-tools</artifactId><version>1</version><dependencies>"
+        + "".join(
+            f"<dependency><groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId>"
+            f"<version>{TOOLS_VERSION}</version></dependency>"
+            for artifact in ("kafka-tools", "kafka_2.13")
+        )
+        + "</dependencies></project>"
+    )
+    must(["mvn", "-q", "-B", "-f", str(tools / "pom.xml"),
+          "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies", "-DincludeScope=runtime",
+          f"-DoutputDirectory={tools}/libs"], log, "Kafka's tools")  # fmt: skip
     (distribution / "libs").symlink_to(jars)
-    run_class = f'exec java -Xmx256M -cp "{jars}/*:{tools}/*:${{CLASSPATH:-}}"'
     scripts = {
-        "kafka-run-class.sh": "",
-        "kafka-topics.sh": " org.apache.kafka.tools.TopicCommand",
-        "kafka-configs.sh": " kafka.admin.ConfigCommand",
-        "kafka-acls.sh": " kafka.admin.AclCommand",
+        "kafka-run-class.sh": (jars, ""),
+        "kafka-topics.sh": (f"{tools}/libs", " org.apache.kafka.tools.TopicCommand"),
+        "kafka-acls.sh": (f"{tools}/libs", " kafka.admin.AclCommand"),
     }
-    for script, main in scripts.items():
+    for script, (libs, main) in scripts.items():
         path = distribution / "bin" / script
-        path.write_text(f'#!/bin/sh\n{run_class}{main} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec java -Xmx256M -cp "{libs}/*:${{CLASSPATH:-}}"{main} "$@"\n')
         path.chmod(0o755)
 
 

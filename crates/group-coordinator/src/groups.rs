@@ -100,7 +100,7 @@ impl Groups {
     }
 
     /// After the last record of a replay: members of stored generations are members again, with a
-    /// whole session to show themselves. A generation that was over goes on with its rebalance.
+    /// whole session to show themselves. A rebalance that was under way goes on.
     pub fn restore_after_replay(&mut self, now: MonoTime, wall_ms: i64) {
         assert!(
             self.live.is_empty(),
@@ -110,13 +110,13 @@ impl Groups {
             .flat_map(|state| &state.groups)
             .filter_map(|(group_id, group)| Some((group_id, &group.metadata.as_ref()?.value)))
             .filter(|(_, stored)| !stored.members.is_empty())
-            .map(|(group_id, stored)| (group_id.clone(), stored.is_over()))
+            .map(|(group_id, stored)| (group_id.clone(), stored.is_to_rejoin()))
             .collect();
-        for (group_id, is_over) in with_members {
+        for (group_id, is_to_rejoin) in with_members {
             let max_size = self.config.max_size;
             let mut step = self.step(&group_id, now, wall_ms);
             step.restore_sessions();
-            if step.group.members.len() > max_size || is_over {
+            if step.group.members.len() > max_size || is_to_rejoin {
                 step.prepare_rebalance();
             }
             let effects = step.effects;

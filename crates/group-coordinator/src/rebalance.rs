@@ -44,6 +44,30 @@ impl Step<'_> {
         });
     }
 
+    /// Stores the generation that JoinGroup is about to answer, while its assignment is not there
+    /// yet. After a restart its members are members, new ones too, and are told to join again;
+    /// otherwise their SyncGroup would meet a generation or a member id that is not known, which is
+    /// an error to their application.
+    fn append_unassigned(&mut self) {
+        let mut stored = self.group.to_stored();
+        stored.leader = None;
+        for member in &mut stored.members {
+            member.assignment = Bytes::new();
+        }
+        let record = GroupRecord::Group {
+            group_id: self.group_id.to_owned(),
+            value: Some(stored),
+        };
+        // One that is too large is refused with its assignment, in `sync`.
+        if record.size_bytes() <= self.config.max_batch_bytes {
+            self.effects.push(Effect::Append {
+                partition: Groups::partition_of(self.group_id),
+                group_id: self.group_id.to_owned(),
+                records: vec![record],
+            });
+        }
+    }
+
     /// Whether the group as it is now fits in a batch of `__consumer_offsets`.
     pub fn metadata_fits(&self) -> bool {
         self.metadata_record().size_bytes() <= self.config.max_batch_bytes
@@ -222,6 +246,7 @@ impl Step<'_> {
             self.append_metadata();
         } else {
             self.transition_to(GroupState::CompletingRebalance);
+            self.append_unassigned();
             self.answer_joins();
             self.set_timer(TimerKind::Sync, self.group.rebalance_timeout_ms());
         }

@@ -59,14 +59,14 @@ pub struct OffsetAndMetadata {
     pub expire_timestamp_ms: i64,
 }
 
-/// A stable or empty generation of a group, or one that is over since members have left.
+/// A generation of a group: stable, empty, without an assignment yet, or over since a member left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupMetadata {
     /// Empty: a group that never had members.
     pub protocol_type: String,
     pub generation: i32,
     pub protocol: Option<String>,
-    /// Member id of the leader. None with members: the generation is over.
+    /// Member id of the leader. None with members: they are to join again.
     pub leader: Option<String>,
     /// Wall clock when the group became stable or empty, -1 if unknown.
     pub current_state_timestamp_ms: i64,
@@ -75,9 +75,9 @@ pub struct GroupMetadata {
 }
 
 impl GroupMetadata {
-    /// A member of this generation has left, and those that are stored are to join again. Told by
-    /// the leader that it has not, so that the format stays Kafka's.
-    pub(crate) fn is_over(&self) -> bool {
+    /// This generation has no assignment yet, or a member of it has left: those that are stored are
+    /// to join again. Told by the leader that it has not, so that the format stays Kafka's.
+    pub(crate) fn is_to_rejoin(&self) -> bool {
         self.leader.is_none() && !self.members.is_empty()
     }
 }

@@ -1,5 +1,7 @@
 use bytes::Bytes;
-use tidemark_group_coordinator::{GroupConfig, GroupState, Groups, JoinRequest, SyncRequest};
+use tidemark_group_coordinator::{
+    GroupConfig, GroupRecord, GroupState, Groups, JoinRequest, SyncRequest,
+};
 use tidemark_types::ErrorCode;
 
 use crate::coordinator::{Coordinator, GROUP, join_of};
@@ -40,13 +42,13 @@ fn two_members_join_and_the_leaders_sync_tells_both_their_assignments() {
 
     let sync_b = t.sync(&b, 1, &[]);
     assert!(t.is_parked(sync_b));
-    assert_eq!(
-        t.groups
-            .records_of_partition(Groups::partition_of(GROUP))
-            .len(),
-        0,
-        "nothing is stored so far"
-    );
+    let stored = (t.groups).records_of_partition(Groups::partition_of(GROUP));
+    let [(GroupRecord::Group { value, .. }, _, _)] = stored.as_slice() else {
+        panic!("the generation that JoinGroup told of is stored: {stored:?}");
+    };
+    let stored = value.as_ref().expect("it has members");
+    assert_eq!((stored.generation, &stored.leader), (1, &None));
+    assert!(stored.members.iter().all(|m| m.assignment.is_empty()));
     let sync_a = t.sync(&a, 1, &[(&a, "p0"), (&b, "p1"), ("stranger", "p2")]);
     assert_eq!(t.synced(sync_a).assignment, "p0");
     assert_eq!(t.synced(sync_b).assignment, "p1");
