@@ -48,7 +48,8 @@ def must(command, log, what, cwd=None, seconds=1800, env=None):
         raise SuiteError(f"{what}: not done after {seconds} s; its output is in {log}") from None
     if done.returncode:
         tail = "\n".join(Path(log).read_text(errors="replace").splitlines()[-15:])
-        raise SuiteError(f"{what}: {' '.join(map(str, command))} ended with {done.returncode}; the end of {log}:\n{tail}")
+        said = " ".join(map(str, command))
+        raise SuiteError(f"{what}: {said} ended with {done.returncode}; the end of {log}:\n{tail}")
 
 
 def crate_source(name):

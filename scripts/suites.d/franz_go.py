@@ -48,6 +48,7 @@ def run(stage):
         broker = stage.broker(**({"advertised.listeners": f"PLAINTEXT://{relay.address}"} if relay else {}))
         broker.start()
         address = broker.address
+        print(f"KGO_TEST_RF=1 KGO_TEST_UNSAFE=1 KGO_TEST_RECORDS={stage.options.records}", flush=True)
         if relay:
             relay.broker_port, address = broker.port, relay.address
     environment = {

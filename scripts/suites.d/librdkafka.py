@@ -132,7 +132,7 @@ def one(stage, number, scenario, names):
     why = ""
     try:
         broker.start()
-        conf.write_text(f"bootstrap.servers={broker.address}\n")
+        conf.write_text(f"bootstrap.servers={broker.address}\ntest.timeout.multiplier={stage.options.patience}\n")
         environment = {
             **os.environ,
             "RDKAFKA_TEST_CONF": str(conf),
