@@ -41,6 +41,8 @@ pub struct Partition {
     pub producers: BTreeMap<i64, Producer>,
     /// Every offset from 0 on is there: what is computed is all that there is.
     pub complete: bool,
+    /// Batches, or records of them, may have been removed between others.
+    pub compacted: bool,
 }
 
 impl Partition {

@@ -10,10 +10,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tidemark_abort_index::{AbortIndex, AbortedTxn};
 use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, Tick, TopicPartitionId};
 
-use crate::manifest::TailNote;
+use crate::manifest::{Compacted, TailNote};
 use crate::segment::{SegmentState, Slot};
 use crate::versions::Versions;
-use crate::{LeaderEpochs, LogStore, TailBatch, Version, Waiters};
+use crate::{LeaderEpochs, LogStore, ReadResult, TailBatch, Version, Waiters};
 
 /// Kafka's default of `segment.bytes`.
 const DEFAULT_SEGMENT_BYTES: u64 = 1 << 30;
@@ -40,6 +40,9 @@ pub(crate) struct Inner {
     /// Bytes of the batches in the tail.
     pub(crate) tail_bytes: u64,
     pub(crate) aborted: AbortIndex,
+    /// How often compaction has taken entries out of `aborted`.
+    pub(crate) aborted_removals: u64,
+    pub(crate) compacted: Compacted,
     pub(crate) epochs: LeaderEpochs,
     /// By offset; every segment holds at least one batch.
     pub(crate) segments: Vec<Slot>,
@@ -61,12 +64,29 @@ impl Inner {
             .map_or(self.end_offset, |batch| batch.base_offset)
     }
 
+    /// First offset from which on may be read: between it and the first batch that is held there is
+    /// at most what compaction has removed.
+    pub(crate) fn first_readable(&self) -> i64 {
+        self.first_held().min(self.log_start_offset)
+    }
+
     /// First offset that is held anywhere.
     pub(crate) fn first_held(&self) -> i64 {
         self.segments
             .first()
             .map_or_else(|| self.tail_start(), |slot| slot.written.base_offset)
     }
+}
+
+/// What a log is made of that is not new.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) epochs: LeaderEpochs,
+    pub(crate) aborted: AbortIndex,
+    pub(crate) compacted: Compacted,
+    pub(crate) segments: Vec<Slot>,
+    pub(crate) end_offset: i64,
+    pub(crate) log_start_offset: i64,
 }
 
 impl PartitionLog {
@@ -81,23 +101,26 @@ impl PartitionLog {
         PartitionLog::with_parts(
             store,
             partition,
-            epochs,
-            AbortIndex::default(),
-            Vec::new(),
-            0,
-            0,
+            Parts {
+                epochs,
+                ..Parts::default()
+            },
         )
     }
 
     pub(crate) fn with_parts(
         store: &Arc<LogStore>,
         partition: TopicPartitionId,
-        epochs: LeaderEpochs,
-        aborted: AbortIndex,
-        segments: Vec<Slot>,
-        end_offset: i64,
-        log_start_offset: i64,
+        parts: Parts,
     ) -> Arc<PartitionLog> {
+        let Parts {
+            epochs,
+            aborted,
+            compacted,
+            segments,
+            end_offset,
+            log_start_offset,
+        } = parts;
         let starts_empty = segments.is_empty();
         let first = Version {
             tick: Tick::ZERO,
@@ -117,6 +140,8 @@ impl PartitionLog {
                 tail: VecDeque::new(),
                 tail_bytes: 0,
                 aborted,
+                aborted_removals: 0,
+                compacted,
                 epochs,
                 segments,
                 end_offset,
@@ -316,15 +341,25 @@ impl PartitionLog {
     /// (producer id, first offset), by first offset. With `upper` the last stable offset of a
     /// published version or less, the answer is as of that version.
     pub fn aborted(&self, from: i64, upper: i64) -> Vec<(ProducerId, i64)> {
-        let mut found: Vec<(ProducerId, i64)> = self
-            .lock()
-            .aborted
-            .lookup(from, upper)
-            .into_iter()
-            .map(|txn| (txn.producer_id, txn.first_offset))
-            .collect();
-        found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
-        found
+        let found = self.lock().aborted.lookup(from, upper);
+        by_first_offset(found)
+    }
+
+    /// The same for what `read` has returned. `None` when compaction has meanwhile forgotten aborted
+    /// transactions, of which that may hold records still: then it must be read again.
+    pub fn aborted_in(
+        &self,
+        read: &ReadResult,
+        from: i64,
+        upper: i64,
+    ) -> Option<Vec<(ProducerId, i64)>> {
+        let inner = self.lock();
+        if inner.aborted_removals != read.aborted_removals {
+            return None;
+        }
+        let found = inner.aborted.lookup(from, upper);
+        drop(inner);
+        Some(by_first_offset(found))
     }
 
     /// The leader epoch of the record at an offset; `None` when that is not known any more.
@@ -351,6 +386,15 @@ impl PartitionLog {
             .map(|slot| slot.written)
             .collect()
     }
+}
+
+fn by_first_offset(found: Vec<AbortedTxn>) -> Vec<(ProducerId, i64)> {
+    let mut found: Vec<(ProducerId, i64)> = found
+        .into_iter()
+        .map(|txn| (txn.producer_id, txn.first_offset))
+        .collect();
+    found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
+    found
 }
 
 pub(crate) fn first_needed(inner: &Inner) -> Option<JournalIndex> {

@@ -57,7 +57,7 @@ impl Builder {
     /// In the order in which Kafka's `LogSegment.append` does it: the batch counts towards the
     /// next entry, not towards its own.
     fn push(&mut self, entry: &TickEntry) {
-        if self.max.is_none_or(|(max, _)| entry.max_timestamp > max) {
+        if !entry.is_empty() && self.max.is_none_or(|(max, _)| entry.max_timestamp > max) {
             self.max = Some((entry.max_timestamp, entry.last_offset));
         }
         if self.bytes_since_entry > INDEX_INTERVAL_BYTES {
@@ -110,16 +110,17 @@ type WrittenFiles = Vec<(PathBuf, Arc<dyn DiskFile>)>;
 /// transactions has no `.txnindex`, as in Kafka.
 pub(crate) fn build_indexes(
     store: &LogStore,
-    dir: &Path,
+    partition_dir: &Path,
     state: &SegmentState,
 ) -> Result<WrittenFiles, LogError> {
     let mut builder = Builder::new(state.base_offset);
-    SegmentReader::open(&store.files, dir, *state)?.scan(0, |_, entry| {
+    SegmentReader::open(&store.files, partition_dir, *state)?.scan(0, |_, entry| {
         builder.push(entry);
         true
     })?;
     let indexes = builder.finish();
     let mut written = Vec::new();
+    let dir = state.id().dir(partition_dir);
     for (kind, bytes) in [
         (FileKind::OffsetIndex, &indexes.offsets),
         (FileKind::TimeIndex, &indexes.times),
@@ -128,7 +129,7 @@ pub(crate) fn build_indexes(
         if kind == FileKind::TxnIndex && bytes.is_empty() {
             continue;
         }
-        let path = segment_path(dir, state.base_offset, kind);
+        let path = segment_path(&dir, state.base_offset, kind);
         let file = store.files.create(&path)?;
         file.write_at(bytes, 0)
             .map_err(|e| LogError::io(&path, e))?;

@@ -304,31 +304,38 @@ fn read_partition(
         true => version.last_stable_offset,
         false => high_watermark,
     };
-    let mut next = from;
+    let mut aborted = read_committed.then(Vec::new);
     let partition_max_bytes = usize::try_from(wanted.max_bytes).unwrap_or(0);
     // A full answer asks no disk for the partitions that no longer fit.
     if from < upper && (is_first || partition_max_bytes.min(budget) > 0) {
         // Of the whole answer the first batch is given whole, however large it is (KIP-74).
-        let read = log
-            .read(from, upper, partition_max_bytes.min(budget), is_first)
-            .map_err(|e| storage_error(&e))?;
-        next = read.next_offset().unwrap_or(from).min(upper);
+        let read = loop {
+            let read = log
+                .read(from, upper, partition_max_bytes.min(budget), is_first)
+                .map_err(|e| storage_error(&e))?;
+            let next = read.next_offset().unwrap_or(from).min(upper);
+            match read_committed.then(|| log.aborted_in(&read, from, next)) {
+                // A run of compaction ended in between: what was read may hold aborted records of
+                // which the log knows nothing any more.
+                Some(None) => continue,
+                found => aborted = found.flatten(),
+            }
+            break read;
+        };
         if api_version < 10 && has_zstd(&read.chunks) {
             return Err(ErrorCode::UnsupportedCompressionType);
         }
         partition.records = read.chunks;
     }
-    if read_committed {
-        partition.aborted_transactions = Some(
-            log.aborted(from, next)
-                .into_iter()
-                .map(|(producer_id, first_offset)| AbortedTransaction {
-                    producer_id,
-                    first_offset,
-                })
-                .collect(),
-        );
-    }
+    partition.aborted_transactions = aborted.map(|found| {
+        found
+            .into_iter()
+            .map(|(producer_id, first_offset)| AbortedTransaction {
+                producer_id,
+                first_offset,
+            })
+            .collect()
+    });
     Ok(partition)
 }
 
