@@ -17,6 +17,7 @@ mod partition;
 mod record;
 mod replay;
 mod room;
+mod undo;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -71,6 +72,10 @@ pub struct Owner {
     deadline_of: HashMap<Arc<str>, Deadline>,
     /// From the end of the start on.
     sweeps: Option<Sweeps>,
+    /// `None`: the journal loses nothing.
+    undo: Option<undo::Undo>,
+    /// The next tick is above it, whatever the last record's is.
+    tick_floor: Tick,
 }
 
 impl Owner {
@@ -97,6 +102,8 @@ impl Owner {
             deadlines: BTreeSet::new(),
             deadline_of: HashMap::new(),
             sweeps: None,
+            undo: None,
+            tick_floor: Tick::ZERO,
         }
     }
 
