@@ -13,6 +13,7 @@ mod command;
 mod commands;
 mod draft;
 mod invariants;
+mod lost_reply;
 mod partition;
 mod record;
 mod replay;

@@ -101,8 +101,8 @@ impl Owner {
     }
 
     /// The journal has lost every record after `index`: the state is what it was then. Requests that
-    /// are parked in a group whose records were lost are answered NOT_COORDINATOR; what a deletion
-    /// of topics has left to do is dropped, and its request with it.
+    /// are parked in a group whose records were lost are answered NOT_COORDINATOR, a deletion of
+    /// topics that goes on over several records NOT_CONTROLLER.
     ///
     /// # Panics
     /// When a record after `index` was confirmed, or undo was not kept.
@@ -129,7 +129,9 @@ impl Owner {
         }
         assert_eq!(self.last_index, index, "a confirmed record was lost");
         self.undo = Some(undo);
-        self.deletions.clear();
+        for deletion in std::mem::take(&mut self.deletions) {
+            step.replies.push(deletion.given_up());
+        }
         for id in transactional_ids {
             self.rearm(&id, now);
         }
