@@ -19,9 +19,11 @@ mod fetch_sessions;
 mod front;
 mod handlers;
 mod identity;
+pub mod inspect;
 mod listener;
 mod maintenance;
 mod mend;
+mod metrics;
 mod owner_thread;
 mod published;
 mod replay;
@@ -155,6 +157,12 @@ impl Broker {
     /// (API key, version, requests) for each that was asked for.
     pub fn api_counts(&self) -> Vec<(i16, i16, u64)> {
         self.front.api_counts.served()
+    }
+
+    /// Answers an operator's questions. `views` is a directory for what is kept only to be looked up,
+    /// and may be deleted at any time; without one it is kept in memory.
+    pub fn inspector(&self, views: Option<std::path::PathBuf>) -> inspect::Inspector {
+        inspect::Inspector::new(self.running.shared.clone(), views)
     }
 
     /// What this start read of the journal.

@@ -20,6 +20,7 @@ use crate::barrier::{Barrier, Parked};
 use crate::catalogue::{Catalogue, segment_bytes};
 use crate::clock::{Clock, Entropy};
 use crate::identity::Identity;
+use crate::metrics::TxnMetrics;
 use crate::published::Published;
 use tidemark_partition_log::LogStore;
 
@@ -128,6 +129,7 @@ pub struct OwnerThread {
     pub store: Arc<LogStore>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
+    pub metrics: TxnMetrics,
     pub ticks: TickClock,
     /// Who waits for which token.
     pub waiting: HashMap<Token, oneshot::Sender<Reply>>,
@@ -250,7 +252,10 @@ impl OwnerThread {
                 pieces: record.encode(),
             });
         }
-        step.events.into_iter().for_each(log_event);
+        for event in step.events {
+            self.metrics.note(&event);
+            log_event(event);
+        }
     }
 
     fn observe(
@@ -460,6 +465,21 @@ fn log_event(event: Event) {
             "transactional.id {transactional_id:?}: transaction of producer {producer_id} epoch \
              {epoch} aborted after its {timeout_ms} ms timeout; its client {client_id:?} at {host} \
              must call init_transactions to go on"
+        ),
+        Event::TransactionEnded { .. } => {}
+        Event::SessionReplaced {
+            transactional_id,
+            producer_id,
+            old_epoch,
+            new_epoch,
+            old_client_id,
+            old_host,
+            by_client_id,
+            by_host,
+        } => info!(
+            "transactional.id {transactional_id:?}: a new session of client {by_client_id:?} at \
+             {by_host} goes on at epoch {new_epoch} and fences client {old_client_id:?} at \
+             {old_host} (producer {producer_id} epoch {old_epoch}); nothing was open"
         ),
         Event::TransactionAborted {
             transactional_id,

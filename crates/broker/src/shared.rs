@@ -17,6 +17,7 @@ use crate::barrier::Barrier;
 use crate::catalogue::{Catalogue, Metadata};
 use crate::clock::Clock;
 use crate::fetch_sessions::FetchSessions;
+use crate::metrics::TxnMetrics;
 use crate::owner_thread::{Message, TickClock};
 use crate::published::{Published, ReadTick};
 
@@ -36,6 +37,7 @@ pub const ADMISSION_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Shared {
     pub settings: Arc<Settings>,
     pub clock: Arc<dyn Clock>,
+    pub metrics: TxnMetrics,
     /// The floor of the ticks of what is decided from now on.
     pub ticks: TickClock,
     pub catalogue: Arc<Catalogue>,

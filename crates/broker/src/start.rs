@@ -28,6 +28,7 @@ use crate::fetch_sessions::FetchSessions;
 use crate::front::Front;
 use crate::identity::{Identity, cluster_id_text};
 use crate::maintenance::{KNOWN_BLOCKS, Maintenance, Request};
+use crate::metrics::TxnMetrics;
 use crate::owner_thread::{Begin, Message, OwnerThread, TickClock};
 use crate::published::Published;
 use crate::replay::{Replay, journal_slot_bytes, publish_replayed};
@@ -185,6 +186,7 @@ pub(crate) fn start(
     let (queue, commands) = crossbeam_channel::unbounded::<Message>();
     owner.set_max_record_bytes(max_record_bytes(&*journal));
     let ticks = TickClock::new(&*seams.clock);
+    let metrics = TxnMetrics::default();
     let thread = OwnerThread {
         owner,
         journal: journal.clone(),
@@ -194,6 +196,7 @@ pub(crate) fn start(
         store: store.clone(),
         clock: seams.clock.clone(),
         entropy: seams.entropy.clone(),
+        metrics: metrics.clone(),
         ticks,
         waiting: HashMap::new(),
         next_token: 0,
@@ -248,6 +251,7 @@ pub(crate) fn start(
     let shared = Arc::new(Shared {
         settings: settings.clone(),
         clock: seams.clock.clone(),
+        metrics,
         ticks,
         catalogue,
         published,

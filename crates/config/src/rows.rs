@@ -343,6 +343,9 @@ settings! {
         "The longest time between two checkpoints while there is something new. The journal's budget may ask for one earlier."
         checkpoint_interval_ms: u64 = long("checkpoint.interval.ms", "60000", Check::AtLeast(100)).at(Section::Journal);
 
+        "Where the admin endpoint is served: HOST:PORT, or off. It tells who holds which transaction open, aborts one, and has the metrics; whoever reaches it may do so. Without it 127.0.0.1:9644 is tried, and left alone when it is taken."
+        admin_listen: Option<String> = string("admin.listen", "").without_default().at(Section::Diagnostics);
+
         "What is logged: a level (error, warn, info, debug, trace), or target=level pairs separated by commas."
         log_filter: String = string("log.filter", "info").aliases(&["log"]).at(Section::Diagnostics);
     }
