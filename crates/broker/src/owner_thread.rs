@@ -489,7 +489,7 @@ fn log_event(event: Event) {
         } => {
             let by = match by {
                 AbortedBy::Operator { client_id, host } => {
-                    format!("asked for by client {client_id:?} at {host} (WriteTxnMarkers)")
+                    format!("asked for by client {client_id:?} at {host}")
                 }
                 AbortedBy::TopicDeleted { topic } => {
                     format!("topic {topic}, which it was writing to, was deleted")
