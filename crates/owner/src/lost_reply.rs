@@ -88,7 +88,9 @@ impl Reply {
             Reply::CreatePartitions(all) => Reply::CreatePartitions(refusals(all)),
             Reply::AlterConfigs(all) => Reply::AlterConfigs(refusals(all)),
             Reply::NoteRefused => Reply::NoteRefused,
+            Reply::AbortTransaction(_) => Reply::AbortTransaction(Err(CODE)),
             Reply::Settle
+            | Reply::Inspect(_)
             | Reply::ListGroups(_)
             | Reply::DescribeGroups(_)
             | Reply::ListTransactions(_) => return None,
