@@ -116,6 +116,11 @@ impl Admission {
         }
     }
 
+    /// Memory that the tails hold.
+    pub fn tail_bytes(&self) -> u64 {
+        self.tail_bytes.load(Ordering::Relaxed)
+    }
+
     /// Somebody waits for room.
     pub fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0

@@ -22,6 +22,7 @@ mod identity;
 pub mod inspect;
 mod listener;
 mod maintenance;
+mod memory;
 mod mend;
 mod metrics;
 mod owner_thread;
@@ -63,6 +64,17 @@ pub struct Broker {
 pub struct ListenerAddress {
     pub name: String,
     pub address: SocketAddr,
+}
+
+/// Memory in use, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInUse {
+    /// Of frames that come in or are being carried out (`request.memory.bytes`).
+    pub request_bytes: u64,
+    /// Of answers to Fetch that are not written (`fetch.memory.bytes`).
+    pub fetch_bytes: u64,
+    /// Of the tails (`tail.bytes`).
+    pub tail_bytes: u64,
 }
 
 impl Broker {
@@ -168,6 +180,15 @@ impl Broker {
     /// What this start read of the journal.
     pub fn replayed(&self) -> Replayed {
         self.running.replayed
+    }
+
+    /// Memory that requests, answers and tails hold at the moment, each against its own budget.
+    pub fn memory_in_use(&self) -> MemoryInUse {
+        MemoryInUse {
+            request_bytes: self.front.request_memory.in_use(),
+            fetch_bytes: self.running.shared.answers.in_use(),
+            tail_bytes: self.running.shared.admission.tail_bytes(),
+        }
     }
 
     pub fn journal_stats(&self) -> JournalStats {

@@ -17,6 +17,7 @@ use crate::barrier::Barrier;
 use crate::catalogue::{Catalogue, Metadata};
 use crate::clock::Clock;
 use crate::fetch_sessions::FetchSessions;
+use crate::memory::AnswerMemory;
 use crate::metrics::TxnMetrics;
 use crate::owner_thread::{Message, TickClock};
 use crate::published::{Published, ReadTick};
@@ -50,6 +51,10 @@ pub struct Shared {
     pub places: Arc<Semaphore>,
     pub next_waiter: AtomicU64,
     pub fetch_sessions: FetchSessions,
+    pub answers: Arc<AnswerMemory>,
+    /// Fetches that read segments at the same time: those who catch up take turns, and leave the
+    /// disk and the cores to what must be fast.
+    pub disk_reads: Semaphore,
 }
 
 impl Shared {

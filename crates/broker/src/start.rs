@@ -28,6 +28,7 @@ use crate::fetch_sessions::FetchSessions;
 use crate::front::Front;
 use crate::identity::{Identity, cluster_id_text};
 use crate::maintenance::{KNOWN_BLOCKS, Maintenance, Request};
+use crate::memory::AnswerMemory;
 use crate::metrics::TxnMetrics;
 use crate::owner_thread::{Begin, Message, OwnerThread, TickClock};
 use crate::published::Published;
@@ -38,6 +39,8 @@ use crate::shared::Shared;
 const LOCK: &str = "lock";
 const JOURNAL: &str = "journal";
 const CHECKPOINTS: &str = "checkpoints";
+/// Fetches that read segments at the same time.
+const DISK_READS: usize = 4;
 /// A start gives up when checkpoints do not free a slot in this time.
 const MAKE_ROOM_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -261,6 +264,8 @@ pub(crate) fn start(
         queue: queue.clone(),
         places: Arc::new(Semaphore::new(settings.queued_max_requests)),
         next_waiter: AtomicU64::new(1),
+        answers: AnswerMemory::new(settings.fetch_memory_bytes),
+        disk_reads: Semaphore::new(DISK_READS),
         fetch_sessions: FetchSessions::new(
             settings.max_incremental_fetch_session_cache_slots,
             seams.entropy.clone(),

@@ -271,6 +271,9 @@ settings! {
         "The largest answer to one Fetch, whatever the consumer asks for. A first batch that is larger is sent whole."
         fetch_max_bytes: i32 = int("fetch.max.bytes", "57671680", Check::AtLeast(1024)).kafka().at(Section::Limits);
 
+        "Memory for answers to Fetch that their clients have not taken yet, over all connections. While it is short answers become smaller; one batch is always sent."
+        fetch_memory_bytes: u64 = long("fetch.memory.bytes", "268435456", Check::AtLeast(1_048_576)).at(Section::Limits);
+
         "Fetch sessions (KIP-227) that are kept, over all consumers. One more takes the place of one that is of less use, or is declined, which costs its consumer longer requests and nothing else."
         max_incremental_fetch_session_cache_slots: usize = int("max.incremental.fetch.session.cache.slots", "1000", Check::AtLeast(0)).kafka().at(Section::Limits);
 

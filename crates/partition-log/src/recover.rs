@@ -189,7 +189,9 @@ pub fn remove_unreferenced(
         };
         sweep.dir(&dir, &entry.name, 0, &mut removed)?;
     }
-    disk.sync_dir(root).map_err(|e| LogError::io(root, e))?;
+    if !removed.is_empty() {
+        disk.sync_dir(root).map_err(|e| LogError::io(root, e))?;
+    }
     Ok(removed)
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidemark_disk::DiskFile;
+use tidemark_disk::{DiskFile, FileSystem};
 use tidemark_types::{Tick, TopicPartitionId};
 
 use crate::bytes_io::{crc32c, crc32c_combine};
@@ -15,6 +15,10 @@ use crate::names::{FileKind, segment_path};
 use crate::segment::{SegmentState, Slot};
 use crate::tick_index::{TICK_ENTRY_BYTES, TickEntry, entry_position};
 use crate::{LogError, LogStore, PartitionLog, TailBatch, TickIndexHeader, seal};
+
+/// Up to so many files and directories are synced one by one. For more of them one sync of the whole
+/// file system costs less, although it writes out what else is dirty there.
+const SYNC_EACH_UP_TO: usize = 48;
 
 /// Batches of one write at most: so many are moved under a log's lock, for which the owner waits.
 const ROUND_BATCHES: usize = 2048;
@@ -90,6 +94,7 @@ pub struct WriteBehind {
     store: Arc<LogStore>,
     settings: WriteBehindSettings,
     dirty: Mutex<Dirty>,
+    file_system: Option<Box<dyn FileSystem>>,
     /// One sync at a time.
     syncing: Mutex<()>,
 }
@@ -106,6 +111,8 @@ struct Dirty {
 impl WriteBehind {
     pub fn new(store: &Arc<LogStore>, settings: WriteBehindSettings) -> WriteBehind {
         WriteBehind {
+            // Where it cannot be had, files are synced one by one.
+            file_system: store.disk.file_system(store.root()).ok().flatten(),
             store: store.clone(),
             settings,
             dirty: Mutex::default(),
@@ -182,6 +189,12 @@ impl WriteBehind {
     }
 
     fn sync_taken(&self, taken: &Dirty) -> Result<(), LogError> {
+        if taken.files.len() + taken.dirs.len() > SYNC_EACH_UP_TO
+            && let Some(file_system) = &self.file_system
+        {
+            let root = self.store.root();
+            return file_system.sync().map_err(|e| LogError::io(root, e));
+        }
         // In a fixed order, so that a simulated run is the same every time.
         let files: BTreeMap<&PathBuf, &Arc<dyn DiskFile>> = taken.files.iter().collect();
         for (path, file) in files {
