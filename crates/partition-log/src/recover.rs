@@ -213,6 +213,7 @@ impl Sweep<'_> {
     ) -> Result<bool, LogError> {
         let on_dir = |e| LogError::io(dir, e);
         let mut kept = 0;
+        let before = removed.len();
         for entry in self.disk.list(dir).map_err(on_dir)? {
             let path = dir.join(&entry.name);
             let name = format!("{name}/{}", entry.name);
@@ -242,7 +243,7 @@ impl Sweep<'_> {
         if kept == 0 {
             self.disk.remove_dir(dir).map_err(on_dir)?;
             removed.push(name.to_owned());
-        } else {
+        } else if removed.len() > before {
             self.disk.sync_dir(dir).map_err(on_dir)?;
         }
         Ok(kept == 0)

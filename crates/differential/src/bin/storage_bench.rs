@@ -105,7 +105,7 @@ fn send(raw: &mut Raw, topic: &str, batches: Vec<(i32, Vec<u8>)>) -> Result<()> 
 }
 
 fn fill(args: &Args, bytes: u64) -> Result<()> {
-    let partitions = args.partitions.unsigned_abs().into();
+    let partitions = u64::from(args.partitions.unsigned_abs());
     let record = (bytes / partitions).clamp(1 << 10, FILL_RECORD_BYTES);
     let per_request = (FILL_REQUEST_BYTES / record).min(partitions).max(1);
     let requests = bytes.div_ceil(record * per_request);
@@ -165,8 +165,12 @@ fn produce_row(args: &Args, seconds: f64, pid: u32, syncs: Option<&PathBuf>) -> 
         Some(path) => Some(File::open(path).with_context(|| format!("{}", path.display()))?),
         None => None,
     };
-    let partitions = args.partitions.unsigned_abs().into();
-    let (next, measured, stop) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+    let partitions = u64::from(args.partitions.unsigned_abs());
+    let (next, measured, stop) = (
+        AtomicU64::new(0),
+        AtomicBool::new(false),
+        AtomicBool::new(false),
+    );
     let record = batch(1 << 10, 7);
     let work = || -> Result<Vec<Duration>> {
         let mut raw = Raw::open(args.broker)?;
