@@ -12,5 +12,6 @@ mod sequences;
 mod sessions;
 #[path = "../support/mod.rs"]
 mod support;
+mod table;
 mod timestamps;
 mod transactions;
