@@ -121,6 +121,11 @@ impl Admission {
         self.tail_bytes.load(Ordering::Relaxed)
     }
 
+    /// Room for a command without data, if there is any at this moment.
+    pub fn admit_now(self: &Arc<Self>) -> Option<Reservation> {
+        self.try_reserve(Wants::Control).ok()
+    }
+
     /// Somebody waits for room.
     pub fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0

@@ -28,6 +28,7 @@ mod metrics;
 mod owner_thread;
 mod published;
 mod replay;
+mod retention;
 mod running;
 mod shared;
 mod start;
@@ -193,6 +194,13 @@ impl Broker {
 
     pub fn journal_stats(&self) -> JournalStats {
         self.running.journal.stats()
+    }
+
+    /// Looks for expired records now. Returns when those that were found are gone for readers.
+    pub async fn retain(&self) {
+        let requests = self.running.requests.clone();
+        let done = tokio::task::spawn_blocking(move || Running::retain(&requests)).await;
+        done.expect("asking maintenance does not panic");
     }
 
     /// Writes what is confirmed to segments and makes a checkpoint, now. Returns when that is done or

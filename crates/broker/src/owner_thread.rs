@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::admission::Reservation;
 use crate::barrier::{Barrier, Parked};
-use crate::catalogue::{Catalogue, segment_bytes};
+use crate::catalogue::{Catalogue, segment_rules};
 use crate::clock::{Clock, Entropy};
 use crate::identity::Identity;
 use crate::metrics::TxnMetrics;
@@ -46,7 +46,6 @@ pub enum Message {
     /// A clock that is turned by hand has moved: look at the deadlines.
     Wake,
     /// Retention has found these log starts.
-    #[expect(dead_code, reason = "sent once retention decides")]
     MoveLogStarts {
         command: MoveLogStarts,
         reservation: Reservation,
@@ -276,7 +275,7 @@ impl OwnerThread {
         {
             let image = Arc::new(self.owner.metadata().clone());
             if self.catalogue.push_image(tick, image, oldest_needed) {
-                self.catalogue.apply_segment_bytes();
+                self.catalogue.apply_segment_rules();
             }
         }
         let mut touched = Vec::new();
@@ -307,7 +306,7 @@ impl OwnerThread {
                         if self.catalogue.log(id).is_none() {
                             let epoch = topic.leader_epoch(self.owner.metadata().journal_epoch());
                             let log = PartitionLog::new(&self.store, id, epoch);
-                            log.set_segment_bytes(segment_bytes(
+                            log.set_segment_rules(segment_rules(
                                 &topic,
                                 &self.catalogue.newest().defaults,
                             ));
@@ -317,7 +316,7 @@ impl OwnerThread {
                 }
                 Observation::TopicConfigured(topic) => {
                     let defaults = self.catalogue.newest().defaults;
-                    self.catalogue.apply_segment_bytes_of(&topic, &defaults);
+                    self.catalogue.apply_segment_rules_of(&topic, &defaults);
                 }
                 // The partition's watermarks follow, and say it.
                 Observation::LogStartMoved(_) => {}

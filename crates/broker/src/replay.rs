@@ -20,7 +20,7 @@ use tidemark_partition_log::{
 use tidemark_types::{LeaderEpoch, Tick, TopicPartitionId};
 use tracing::{info, warn};
 
-use crate::catalogue::{Catalogue, segment_bytes};
+use crate::catalogue::{Catalogue, segment_rules};
 use crate::error::StartError;
 use crate::maintenance::{KNOWN_BLOCKS, OWNER_BLOCK, log_of, relieve};
 use crate::mend::mend;
@@ -79,8 +79,9 @@ impl Replay {
         for file in remove_unreferenced(&self.store, &named)? {
             info!("removed {file}: no checkpoint names it, its data is in the journal");
         }
-        // What only the older checkpoint names goes with it.
-        self.retired.checkpoint_begun(generation);
+        // What only the older checkpoint names goes with it: the one that is used is the first that
+        // does not name it.
+        self.retired.checkpoint_begun(generation.saturating_sub(1));
         let newest = named_by(&checkpoint.blocks)?;
         for (id, segments) in &named {
             match newest.get(id) {
@@ -90,6 +91,7 @@ impl Replay {
                     .for_each(|segment| self.retired.retire_segment(&self.store, *id, *segment)),
             }
         }
+        self.retired.checkpoint_begun(generation);
         for block in checkpoint.blocks.iter().filter(|b| b.kind == OWNER_BLOCK) {
             self.owner
                 .restore_block(block.partition, block.stamp, &block.payload)
@@ -115,7 +117,7 @@ impl Replay {
 
     fn put_log(&self, id: TopicPartitionId, log: Arc<PartitionLog>) {
         if let Some(topic) = self.owner.metadata().topic_by_id(id.topic) {
-            log.set_segment_bytes(segment_bytes(topic, &self.catalogue.newest().defaults));
+            log.set_segment_rules(segment_rules(topic, &self.catalogue.newest().defaults));
         }
         self.catalogue.insert_log(id, log);
     }
@@ -149,7 +151,7 @@ impl Replay {
                         if self.catalogue.log(id).is_none() {
                             let epoch = topic.leader_epoch(self.owner.metadata().journal_epoch());
                             let log = PartitionLog::new(&self.store, id, epoch);
-                            log.set_segment_bytes(segment_bytes(
+                            log.set_segment_rules(segment_rules(
                                 &topic,
                                 &self.catalogue.newest().defaults,
                             ));
@@ -211,7 +213,7 @@ pub(crate) fn publish_replayed(owner: &Owner, catalogue: &Catalogue) {
         }
     }
     catalogue.push_image(tick, Arc::new(owner.metadata().clone()), tick);
-    catalogue.apply_segment_bytes();
+    catalogue.apply_segment_rules();
 }
 
 /// With a small budget the slots are smaller, so that it is many of them: two are kept for ends of

@@ -223,9 +223,13 @@ pub(crate) fn start(
         admission: admission.clone(),
         journal: journal.clone(),
         owner: queue.clone(),
+        clock: seams.clock.clone(),
         front: front.clone(),
         tail_budget_bytes: settings.tail_bytes,
         checkpoint_interval: Duration::from_millis(settings.checkpoint_interval_ms),
+        retention_interval: Duration::from_millis(settings.log_retention_check_interval_ms),
+        next_retention: seams.clock.now()
+            + Duration::from_millis(settings.log_initial_task_delay_ms),
         next_generation: checkpoint.as_ref().map_or(1, |c| c.next_generation),
         newest: checkpoint.as_ref().map(|c| c.header),
         previous,

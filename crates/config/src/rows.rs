@@ -346,6 +346,12 @@ settings! {
         "The longest time between two checkpoints while there is something new. The journal's budget may ask for one earlier."
         checkpoint_interval_ms: u64 = long("checkpoint.interval.ms", "60000", Check::AtLeast(100)).at(Section::Journal);
 
+        "How often expired records are looked for (retention.ms, retention.bytes)."
+        log_retention_check_interval_ms: u64 = long("log.retention.check.interval.ms", "300000", Check::AtLeast(1)).kafka().at(Section::Journal);
+
+        "How long after a start expired records are looked for the first time."
+        log_initial_task_delay_ms: u64 = long("log.initial.task.delay.ms", "30000", Check::AtLeast(0)).kafka().at(Section::Journal);
+
         "Where the admin endpoint is served: HOST:PORT, or off. It tells who holds which transaction open, aborts one, and has the metrics; whoever reaches it may do so. Without it 127.0.0.1:9644 is tried, and left alone when it is taken."
         admin_listen: Option<String> = string("admin.listen", "").without_default().at(Section::Diagnostics);
 

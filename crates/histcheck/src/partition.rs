@@ -92,6 +92,12 @@ impl Partition {
         self.producers.values().filter_map(|p| p.open_from).min()
     }
 
+    /// Records below `offset` are gone, though their batches may still be held.
+    pub(crate) fn move_log_start(&mut self, offset: i64) {
+        self.log_start_offset = self.log_start_offset.max(offset);
+        self.last_stable_offset = self.last_stable_offset.max(offset);
+    }
+
     /// Adds the next batch. `false`, and nothing is added, when it does not begin at or behind the
     /// end of the log.
     pub(crate) fn push(

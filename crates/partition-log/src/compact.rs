@@ -200,7 +200,7 @@ impl PartitionLog {
             retired,
             report: &mut report,
         };
-        for group in groups(&segments, self.segment_bytes()) {
+        for group in groups(&segments, self.segment_rules().segment_bytes) {
             let done = run.group(group, pace);
             run.report.tally = run.cleaner.tally();
             if !done? {
@@ -500,7 +500,8 @@ fn writer<'a, 'b>(
     outcome: &'b mut Outcome<'a>,
 ) -> Result<&'b mut SegmentWriter<'a>, LogError> {
     if outcome.writer.is_none() {
-        let made = SegmentWriter::create(&log.store, log.partition(), log.dir(), id)?;
+        let interval = log.segment_rules().index_interval_bytes;
+        let made = SegmentWriter::create(&log.store, log.partition(), log.dir(), interval, id)?;
         outcome.writer = Some(made);
     }
     Ok(outcome.writer.as_mut().expect("it was made"))

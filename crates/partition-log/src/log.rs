@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use tidemark_abort_index::{AbortIndex, AbortedTxn};
@@ -13,10 +13,7 @@ use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, Tick, TopicPartition
 use crate::manifest::{Compacted, TailNote};
 use crate::segment::{SegmentState, Slot};
 use crate::versions::Versions;
-use crate::{LeaderEpochs, LogStore, ReadResult, TailBatch, Version, Waiters};
-
-/// Kafka's default of `segment.bytes`.
-const DEFAULT_SEGMENT_BYTES: u64 = 1 << 30;
+use crate::{LeaderEpochs, LogStore, ReadResult, SegmentRules, TailBatch, Version, Waiters};
 
 /// A partition's log. The owner appends; any number of readers read at the same time; write-behind
 /// moves the oldest batches to segments. The lock is held for moments only, never over I/O.
@@ -24,7 +21,6 @@ pub struct PartitionLog {
     pub(crate) store: Arc<LogStore>,
     partition: TopicPartitionId,
     dir: PathBuf,
-    segment_bytes: AtomicU64,
     inner: Mutex<Inner>,
     /// One write-behind at a time.
     pub(crate) flushing: Mutex<()>,
@@ -34,6 +30,7 @@ pub struct PartitionLog {
 }
 
 pub(crate) struct Inner {
+    pub(crate) rules: SegmentRules,
     pub(crate) versions: Versions,
     /// Oldest first; the offsets follow those of the last segment.
     pub(crate) tail: VecDeque<TailBatch>,
@@ -134,8 +131,8 @@ impl PartitionLog {
             store: store.clone(),
             partition,
             dir: store.partition_dir(partition),
-            segment_bytes: AtomicU64::new(DEFAULT_SEGMENT_BYTES),
             inner: Mutex::new(Inner {
+                rules: SegmentRules::default(),
                 versions: Versions::new(first),
                 tail: VecDeque::new(),
                 tail_bytes: 0,
@@ -174,16 +171,13 @@ impl PartitionLog {
         &self.dir
     }
 
-    /// `segment.bytes`: a segment is rolled when the next batch would make it larger.
-    pub fn set_segment_bytes(&self, bytes: u64) {
-        self.segment_bytes.store(bytes.max(1), Ordering::Relaxed);
+    /// When segments are rolled, from the next batch on that is written behind.
+    pub fn set_segment_rules(&self, rules: SegmentRules) {
+        self.lock().rules = rules;
     }
 
-    /// Never more than an int32: positions in Kafka's indexes are one.
-    pub(crate) fn segment_bytes(&self) -> u64 {
-        self.segment_bytes
-            .load(Ordering::Relaxed)
-            .min(i32::MAX as u64)
+    pub(crate) fn segment_rules(&self) -> SegmentRules {
+        self.lock().rules
     }
 
     /// The fetches that wait for this partition.

@@ -12,8 +12,6 @@ use crate::segment::{SegmentReader, SegmentState};
 use crate::tick_index::TickEntry;
 use crate::{LogError, LogStore};
 
-/// Kafka's `index.interval.bytes`: bytes of batches between two index entries.
-const INDEX_INTERVAL_BYTES: u64 = 4096;
 /// Version of a `.txnindex` entry.
 const TXN_INDEX_VERSION: i16 = 0;
 
@@ -30,6 +28,8 @@ struct Indexes {
 
 struct Builder {
     base_offset: i64,
+    /// `index.interval.bytes`.
+    interval_bytes: u64,
     indexes: Indexes,
     bytes_since_entry: u64,
     /// Largest timestamp so far and the last offset of its batch.
@@ -38,9 +38,10 @@ struct Builder {
 }
 
 impl Builder {
-    fn new(base_offset: i64) -> Builder {
+    fn new(base_offset: i64, interval_bytes: u64) -> Builder {
         Builder {
             base_offset,
+            interval_bytes,
             indexes: Indexes::default(),
             bytes_since_entry: 0,
             max: None,
@@ -60,7 +61,7 @@ impl Builder {
         if !entry.is_empty() && self.max.is_none_or(|(max, _)| entry.max_timestamp > max) {
             self.max = Some((entry.max_timestamp, entry.last_offset));
         }
-        if self.bytes_since_entry > INDEX_INTERVAL_BYTES {
+        if self.bytes_since_entry > self.interval_bytes {
             let relative = self.relative(entry.last_offset);
             self.indexes.offsets.extend_from_slice(&relative);
             self.indexes
@@ -112,8 +113,9 @@ pub(crate) fn build_indexes(
     store: &LogStore,
     partition_dir: &Path,
     state: &SegmentState,
+    interval_bytes: u64,
 ) -> Result<WrittenFiles, LogError> {
-    let mut builder = Builder::new(state.base_offset);
+    let mut builder = Builder::new(state.base_offset, interval_bytes);
     SegmentReader::open(&store.files, partition_dir, *state)?.scan(0, |_, entry| {
         builder.push(entry);
         true

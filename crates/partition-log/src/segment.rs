@@ -10,6 +10,7 @@ use tidemark_types::{JournalIndex, Tick};
 
 use crate::files::FileCache;
 use crate::names::{FileKind, generation_dir, segment_path};
+use crate::roll::Began;
 use crate::tick_index::{Entries, EntryError, TickEntry};
 use crate::{LogError, ReadResult};
 
@@ -96,6 +97,8 @@ pub(crate) struct Slot {
     pub(crate) unsynced_from: Option<JournalIndex>,
     /// The same for the sync in progress.
     pub(crate) syncing_from: Option<JournalIndex>,
+    /// When it began, once that was needed.
+    pub(crate) began: Option<Began>,
 }
 
 impl Slot {
@@ -106,6 +109,7 @@ impl Slot {
             syncing: None,
             unsynced_from: None,
             syncing_from: None,
+            began: None,
         }
     }
 
@@ -117,6 +121,7 @@ impl Slot {
             syncing: None,
             unsynced_from: None,
             syncing_from: None,
+            began: None,
         }
     }
 

@@ -22,6 +22,7 @@ const WRITE_BYTES: usize = 1 << 20;
 pub(crate) struct SegmentWriter<'a> {
     store: &'a LogStore,
     partition_dir: &'a Path,
+    index_interval_bytes: u64,
     state: SegmentState,
     log: Output,
     ticks: Output,
@@ -78,6 +79,7 @@ impl<'a> SegmentWriter<'a> {
         store: &'a LogStore,
         partition: TopicPartitionId,
         partition_dir: &'a Path,
+        index_interval_bytes: u64,
         id: SegmentId,
     ) -> Result<SegmentWriter<'a>, LogError> {
         let dir = id.dir(partition_dir);
@@ -89,6 +91,7 @@ impl<'a> SegmentWriter<'a> {
         let mut writer = SegmentWriter {
             store,
             partition_dir,
+            index_interval_bytes,
             state: SegmentState {
                 generation: id.generation,
                 ..SegmentState::empty(id.base_offset)
@@ -138,7 +141,8 @@ impl<'a> SegmentWriter<'a> {
         self.log.finish()?;
         self.ticks.finish()?;
         debug_assert_eq!(self.ticks.position, entry_position(self.state.entries));
-        for (path, file) in seal::build_indexes(self.store, self.partition_dir, &self.state)? {
+        let (dir, interval) = (self.partition_dir, self.index_interval_bytes);
+        for (path, file) in seal::build_indexes(self.store, dir, &self.state, interval)? {
             sync(&path, &*file)?;
         }
         self.state.indexed = true;

@@ -245,7 +245,7 @@ impl Node {
             }
             None => (PartitionLog::new(&store, id, EPOCH), 0, JournalIndex(0)),
         };
-        log.set_segment_bytes(700);
+        roll_at(&log, 700);
         for (batch, aborted) in &written.batches {
             if batch.base_offset >= end_offset {
                 append(&log, batch.clone(), *aborted);

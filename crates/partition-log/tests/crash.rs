@@ -61,7 +61,7 @@ impl Node {
                 }
                 None => (PartitionLog::new(&store, id, EPOCH), 0, JournalIndex(0)),
             };
-            log.set_segment_bytes(700);
+            roll_at(&log, 700);
             for batch in model.batches.iter().filter(|b| b.index >= replay_from) {
                 if batch.base_offset < end_offset {
                     log.restore(batch.clone());

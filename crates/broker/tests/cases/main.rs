@@ -8,6 +8,7 @@ mod races;
 mod reads;
 mod records;
 mod restarts;
+mod segments;
 mod sequences;
 mod sessions;
 #[path = "../support/mod.rs"]
