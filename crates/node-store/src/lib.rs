@@ -41,12 +41,15 @@ impl Batch {
     }
 }
 
+/// A key and its value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
 /// An ordered map of bytes. A crash may take the newest batches away, never a part of one.
 pub trait KvStore: Send + Sync {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// The entries whose key begins with `prefix`, by key, at most `limit` of them from the end.
-    fn last(&self, prefix: &[u8], limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError>;
+    fn last(&self, prefix: &[u8], limit: usize) -> Result<Vec<Entry>, StoreError>;
 
     /// How many keys begin with `prefix`.
     fn count(&self, prefix: &[u8]) -> Result<usize, StoreError>;

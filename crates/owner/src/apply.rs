@@ -332,7 +332,7 @@ impl Owner {
                 .map_err(|e| ApplyError(format!("record {index}: transaction state: {e}")))?;
             if let Some(undo) = &mut self.undo {
                 let id = decode_key(key).expect("it was just applied");
-                undo.note(Before::Transaction(Arc::from(id), before.map(Box::new)));
+                undo.note(Before::Transaction(id, before.map(Box::new)));
             }
         }
         Ok(())

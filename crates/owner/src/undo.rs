@@ -116,7 +116,12 @@ impl Owner {
         let mut undo = self.undo.take().expect("the journal may lose records");
         let mut transactional_ids = BTreeSet::new();
         let mut groups = BTreeSet::new();
-        while let Some(record) = undo.records.pop_back_if(|record| record.index > index) {
+        while undo
+            .records
+            .back()
+            .is_some_and(|record| record.index > index)
+        {
+            let record = undo.records.pop_back().expect("it was just looked at");
             for before in record.what.into_iter().rev() {
                 match &before {
                     Before::Transaction(id, _) => drop(transactional_ids.insert(id.clone())),
