@@ -163,6 +163,21 @@ impl AbortIndex {
         }
     }
 
+    /// Forgets the transactions whose markers lie at these offsets, which rise: compaction has removed
+    /// the markers after all else of them. Later transactions of their producers would else be taken
+    /// for aborted.
+    pub fn remove_markers(&mut self, marker_offsets: &[i64]) {
+        let live = self.entries.split_off(self.removed);
+        *self = AbortIndex::new();
+        let mut gone = marker_offsets.iter().copied().peekable();
+        for txn in live {
+            while gone.next_if(|marker| *marker < txn.last_offset).is_some() {}
+            if gone.next_if_eq(&txn.last_offset).is_none() {
+                self.push(txn);
+            }
+        }
+    }
+
     /// All entries, in marker order.
     pub fn entries(&self) -> &[AbortedTxn] {
         &self.entries[self.removed..]

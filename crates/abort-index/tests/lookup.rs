@@ -195,3 +195,28 @@ proptest! {
         }
     }
 }
+
+/// What compaction has removed to the last is not told any more; the rest is found as before.
+#[test]
+fn transactions_whose_markers_are_gone_are_forgotten() {
+    let txn = |n: i64| AbortedTxn {
+        producer_id: ProducerId(n % 7),
+        first_offset: n * 10,
+        last_offset: n * 10 + 5,
+        last_stable_offset: n * 10 + 6,
+    };
+    let mut index = AbortIndex::new();
+    (0..3_000).for_each(|n| index.push(txn(n)));
+    index.remove_below(100);
+    let gone: Vec<i64> = (0..3_000)
+        .filter(|n| n % 3 == 0)
+        .map(|n| n * 10 + 5)
+        .collect();
+    index.remove_markers(&gone);
+    let left: Vec<AbortedTxn> = (10..3_000).filter(|n| n % 3 != 0).map(txn).collect();
+    assert_eq!(index.entries(), left);
+    assert_eq!(index.lookup(0, i64::MAX), left);
+    assert_eq!(index.lookup(20_000, 20_100).len(), 7);
+    index.remove_markers(&[]);
+    assert_eq!(index.entries(), left);
+}

@@ -116,6 +116,16 @@ impl Admission {
         }
     }
 
+    /// Memory that the tails hold.
+    pub fn tail_bytes(&self) -> u64 {
+        self.tail_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Room for a command without data, if there is any at this moment.
+    pub fn admit_now(self: &Arc<Self>) -> Option<Reservation> {
+        self.try_reserve(Wants::Control).ok()
+    }
+
     /// Somebody waits for room.
     pub fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use parking_lot::{Mutex, RwLock};
 use tidemark_metadata::{MetadataImage, TopicDefaults, TopicImage};
-use tidemark_partition_log::PartitionLog;
+use tidemark_partition_log::{PartitionLog, SegmentRules};
 use tidemark_types::{Tick, TopicPartitionId};
 
 /// Metadata images by the tick that brought them, and every partition's log.
@@ -101,21 +101,21 @@ impl Catalogue {
         !same
     }
 
-    /// Gives every log the segment size that its topic has by the newest image.
-    pub fn apply_segment_bytes(&self) {
+    /// Gives every log the segment rules that its topic has by the newest image.
+    pub fn apply_segment_rules(&self) {
         let Metadata {
             image, defaults, ..
         } = self.newest();
         for topic in image.topics() {
-            self.apply_segment_bytes_of(topic, &defaults);
+            self.apply_segment_rules_of(topic, &defaults);
         }
     }
 
-    /// Gives the logs of one topic its segment size.
-    pub fn apply_segment_bytes_of(&self, topic: &TopicImage, defaults: &TopicDefaults) {
-        let bytes = segment_bytes(topic, defaults);
+    /// Gives the logs of one topic its segment rules.
+    pub fn apply_segment_rules_of(&self, topic: &TopicImage, defaults: &TopicDefaults) {
+        let rules = segment_rules(topic, defaults);
         let logs = topic.partition_ids().filter_map(|id| self.log(id));
-        logs.for_each(|log| log.set_segment_bytes(bytes));
+        logs.for_each(|log| log.set_segment_rules(rules));
     }
 
     pub fn log(&self, id: TopicPartitionId) -> Option<Arc<PartitionLog>> {
@@ -150,8 +150,15 @@ impl Catalogue {
     }
 }
 
-/// `segment.bytes` of a topic.
-pub fn segment_bytes(topic: &TopicImage, defaults: &TopicDefaults) -> u64 {
+/// What a topic says of its segments.
+pub fn segment_rules(topic: &TopicImage, defaults: &TopicDefaults) -> SegmentRules {
     let config = topic.resolve(defaults);
-    u64::try_from(config.segment_bytes).unwrap_or(1 << 30)
+    let bytes = |value: i32| u64::try_from(value).unwrap_or(0);
+    SegmentRules {
+        segment_bytes: bytes(config.segment_bytes),
+        segment_ms: config.segment_ms,
+        segment_jitter_ms: config.segment_jitter_ms,
+        segment_index_bytes: bytes(config.segment_index_bytes),
+        index_interval_bytes: bytes(config.index_interval_bytes),
+    }
 }

@@ -24,6 +24,7 @@ use tidemark_wire::{ApiKey, FrameSplitter, Opened, Stage, WireError, encode_resp
 use crate::clock::Sleep;
 use crate::front::Front;
 use crate::handlers::{self, Cx, Outcome, Pending};
+use crate::memory::{FREE_BYTES, Reserved};
 
 /// Where a connection comes from and what it reached.
 #[derive(Clone, Debug)]
@@ -72,6 +73,7 @@ where
     };
     match ended {
         Ok(()) | Err(End::Client) => {}
+        Err(End::Stalled) => front.stalled(peer),
         Err(End::Protocol(error)) => front.refused(peer, &error),
         Err(End::Io(error)) => debug!("connection of {peer} ended: {error}"),
     }
@@ -81,6 +83,8 @@ where
 enum End {
     /// The client closed it, or asked for something that is answered by closing.
     Client,
+    /// It stopped in the middle of a frame, whose memory others wait for.
+    Stalled,
     Protocol(WireError),
     Io(io::Error),
 }
@@ -95,17 +99,25 @@ async fn read_requests(
     let max_frame_bytes = usize::try_from(front.settings.socket_request_max_bytes).unwrap_or(0);
     let mut frames = FrameSplitter::new(max_frame_bytes);
     let mut idle = Idle::new(&front);
+    // Of the frame that is on its way.
+    let mut coming = Reserved::default();
     loop {
         while let Some(frame) = frames.next_frame().map_err(End::Protocol)? {
             // Counted while the frame is worked on. What is kept afterwards is a copy, and counts
             // where it is kept.
-            let memory = front.admit_bytes(frame.len()).await;
+            let mut memory = std::mem::take(&mut coming);
+            front.request_memory.reserve(&mut memory, frame.len()).await;
             let pending = start_request(frame, &connection, &front).await?;
             drop(memory);
             // A full channel stops reading: the client has as many requests in flight as it may.
             in_flight.fetch_add(1, Ordering::Relaxed);
             answers.send(pending).await.map_err(|_| End::Client)?;
         }
+        let room = frames.room_of_next_read();
+        if room > FREE_BYTES {
+            front.request_memory.reserve(&mut coming, room).await;
+        }
+        let mut patience = patience(&front, &frames, &coming);
         let read = loop {
             tokio::select! {
                 read = reader.read_buf(frames.read_buffer()) => break read.map_err(End::Io)?,
@@ -116,12 +128,31 @@ async fn read_requests(
                     }
                     idle.rearm(&front);
                 }
+                () = &mut patience => {
+                    if !coming.is_empty() && front.request_memory.is_short() {
+                        return Err(End::Stalled);
+                    }
+                    frames.give_back();
+                    patience = self::patience(&front, &frames, &coming);
+                }
             }
         };
         if read == 0 {
             return Err(End::Client);
         }
         idle.heard(&front);
+    }
+}
+
+/// A connection that goes quiet is looked at again after this time, if it holds memory.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// When to look whether a quiet connection should give up memory: the buffer of large requests that
+/// are done, or its place in the middle of one.
+fn patience(front: &Front, frames: &FrameSplitter, coming: &Reserved) -> Sleep {
+    match !coming.is_empty() || frames.holds_spare_memory() {
+        true => front.clock.sleep_until(front.clock.now() + PATIENCE),
+        false => Box::pin(std::future::pending()),
     }
 }
 
@@ -220,6 +251,10 @@ async fn write_answers(
         };
         match outcome {
             Outcome::Answer(chunks) => write_chunks(&mut writer, chunks).await.map_err(End::Io)?,
+            Outcome::Budgeted(chunks, held) => {
+                write_chunks(&mut writer, chunks).await.map_err(End::Io)?;
+                drop(held);
+            }
             Outcome::Nothing => {}
             Outcome::Close => return Err(End::Client),
         }

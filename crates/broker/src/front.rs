@@ -8,11 +8,12 @@ use dashmap::DashMap;
 use tidemark_config::Settings;
 use tidemark_types::MonoTime;
 use tidemark_wire::WireError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tracing::warn;
 
 use crate::api_counts::ApiCounts;
 use crate::clock::Clock;
+use crate::memory::RequestMemory;
 use crate::shared::Shared;
 
 /// One log line per offending address in this time.
@@ -34,8 +35,7 @@ pub struct Front {
     pub settings: Arc<Settings>,
     pub api_counts: ApiCounts,
     pub clock: Arc<dyn Clock>,
-    /// `request.memory.bytes`, in units of 1 KiB.
-    request_memory: Arc<Semaphore>,
+    pub(crate) request_memory: RequestMemory,
     phase: watch::Sender<Phase>,
     stopping: watch::Sender<bool>,
     refusals: DashMap<IpAddr, MonoTime>,
@@ -44,7 +44,7 @@ pub struct Front {
 impl Front {
     pub fn new(settings: Arc<Settings>, clock: Arc<dyn Clock>) -> Front {
         Front {
-            request_memory: Arc::new(Semaphore::new(memory_units(settings.request_memory_bytes))),
+            request_memory: RequestMemory::new(settings.request_memory_bytes),
             settings,
             api_counts: ApiCounts::default(),
             clock,
@@ -104,18 +104,6 @@ impl Front {
         }
     }
 
-    /// Waits until the requests being worked on leave room for one more of `bytes`.
-    pub async fn admit_bytes(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let all = memory_units(self.settings.request_memory_bytes);
-        // A request larger than the whole budget has it to itself.
-        let units = (bytes / 1024 + 1).min(all);
-        self.request_memory
-            .clone()
-            .acquire_many_owned(u32::try_from(units).expect("the budget is bounded"))
-            .await
-            .expect("the budget is never closed")
-    }
-
     pub fn stop(&self) {
         self.stopping.send_replace(true);
     }
@@ -127,6 +115,18 @@ impl Front {
     /// A client broke the protocol and its connection is closed.
     pub fn refused(&self, peer: SocketAddr, error: &WireError) {
         self.say_once(peer, &format!("connection of {peer} closed: {error}"));
+    }
+
+    /// A client stopped in the middle of a request while others wait for its memory.
+    pub fn stalled(&self, peer: SocketAddr) {
+        self.say_once(
+            peer,
+            &format!(
+                "connection of {peer} closed: it stopped in the middle of a request, and others wait \
+                 for request.memory.bytes ({})",
+                self.settings.request_memory_bytes
+            ),
+        );
     }
 
     /// A connection over the limits was closed at once.
@@ -165,9 +165,4 @@ impl Front {
             warn!("{what}");
         }
     }
-}
-
-fn memory_units(bytes: u64) -> usize {
-    let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize);
-    usize::try_from(bytes / 1024).map_or(most, |units| units.clamp(1, most))
 }

@@ -19,12 +19,16 @@ mod fetch_sessions;
 mod front;
 mod handlers;
 mod identity;
+pub mod inspect;
 mod listener;
 mod maintenance;
+mod memory;
 mod mend;
+mod metrics;
 mod owner_thread;
 mod published;
 mod replay;
+mod retention;
 mod running;
 mod shared;
 mod start;
@@ -61,6 +65,17 @@ pub struct Broker {
 pub struct ListenerAddress {
     pub name: String,
     pub address: SocketAddr,
+}
+
+/// Memory in use, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInUse {
+    /// Of frames that come in or are being carried out (`request.memory.bytes`).
+    pub request_bytes: u64,
+    /// Of answers to Fetch that are not written (`fetch.memory.bytes`).
+    pub fetch_bytes: u64,
+    /// Of the tails (`tail.bytes`).
+    pub tail_bytes: u64,
 }
 
 impl Broker {
@@ -157,13 +172,35 @@ impl Broker {
         self.front.api_counts.served()
     }
 
+    /// Answers an operator's questions. `views` is a directory for what is kept only to be looked up,
+    /// and may be deleted at any time; without one it is kept in memory.
+    pub fn inspector(&self, views: Option<std::path::PathBuf>) -> inspect::Inspector {
+        inspect::Inspector::new(self.running.shared.clone(), views)
+    }
+
     /// What this start read of the journal.
     pub fn replayed(&self) -> Replayed {
         self.running.replayed
     }
 
+    /// Memory that requests, answers and tails hold at the moment, each against its own budget.
+    pub fn memory_in_use(&self) -> MemoryInUse {
+        MemoryInUse {
+            request_bytes: self.front.request_memory.in_use(),
+            fetch_bytes: self.running.shared.answers.in_use(),
+            tail_bytes: self.running.shared.admission.tail_bytes(),
+        }
+    }
+
     pub fn journal_stats(&self) -> JournalStats {
         self.running.journal.stats()
+    }
+
+    /// Looks for expired records now. Returns when those that were found are gone for readers.
+    pub async fn retain(&self) {
+        let requests = self.running.requests.clone();
+        let done = tokio::task::spawn_blocking(move || Running::retain(&requests)).await;
+        done.expect("asking maintenance does not panic");
     }
 
     /// Writes what is confirmed to segments and makes a checkpoint, now. Returns when that is done or

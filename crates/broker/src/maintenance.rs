@@ -14,7 +14,7 @@ use tidemark_partition_log::{
     Block, BlockKind, CheckpointHeader, CheckpointWriter, FlushPolicy, LogError, LogStore,
     PartitionLog, Retired, SegmentManifest, WriteBehind,
 };
-use tidemark_types::{JournalIndex, Tick, TopicPartitionId};
+use tidemark_types::{JournalIndex, MonoTime, Tick, TopicPartitionId};
 use tracing::{debug, error, warn};
 
 use tidemark_journal::Journal;
@@ -22,6 +22,7 @@ use tidemark_journal::Journal;
 use crate::admission::Admission;
 use crate::barrier::Barrier;
 use crate::catalogue::Catalogue;
+use crate::clock::Clock;
 use crate::front::Front;
 use crate::owner_thread::{Capture, Captured, CapturedSlice, Message};
 use crate::published::Published;
@@ -58,6 +59,9 @@ pub enum Request {
     Checkpoint,
     /// A checkpoint, whether or not there is news; it is told when that is done or has failed.
     CheckpointNow(Sender<()>),
+    /// A look for expired records, whether or not it is time; it is told when the log starts have
+    /// moved.
+    RetainNow(Sender<()>),
     /// Write everything, checkpoint, end.
     Stop,
 }
@@ -75,9 +79,13 @@ pub struct Maintenance {
     pub admission: Arc<Admission>,
     pub journal: Arc<LocalJournal>,
     pub owner: Sender<Message>,
+    pub clock: Arc<dyn Clock>,
     pub front: Arc<Front>,
     pub tail_budget_bytes: u64,
     pub checkpoint_interval: Duration,
+    pub retention_interval: Duration,
+    /// When expired records are looked for next.
+    pub next_retention: MonoTime,
     /// Generation of the next checkpoint.
     pub next_generation: u64,
     /// The newest checkpoint, and the one before it.
@@ -107,6 +115,7 @@ impl Maintenance {
             if request.is_none() {
                 self.drop_deleted();
             }
+            self.retain_if_due(&request);
             self.trim();
             let due = self.journal_is_filling()
                 || stop
@@ -197,6 +206,26 @@ impl Maintenance {
             }
         }
         first_error
+    }
+
+    fn retain_if_due(&mut self, request: &Option<Request>) {
+        let now = self.clock.now();
+        let wanted = match request {
+            Some(Request::RetainNow(done)) => Some(done),
+            None if now >= self.next_retention => None,
+            _ => return,
+        };
+        self.next_retention = now + self.retention_interval;
+        let moved = self.retain();
+        if let Some(done) = wanted {
+            for record in moved
+                .into_iter()
+                .filter_map(|moved| moved.recv_timeout(PATIENCE).ok())
+            {
+                self.barrier.wait_confirmed(record, PATIENCE);
+            }
+            let _nobody_waits_any_more = done.send(());
+        }
     }
 
     /// Gives up what lies below log starts that every reader knows of.

@@ -17,9 +17,10 @@ use tracing::{info, warn};
 
 use crate::admission::Reservation;
 use crate::barrier::{Barrier, Parked};
-use crate::catalogue::{Catalogue, segment_bytes};
+use crate::catalogue::{Catalogue, segment_rules};
 use crate::clock::{Clock, Entropy};
 use crate::identity::Identity;
+use crate::metrics::TxnMetrics;
 use crate::published::Published;
 use tidemark_partition_log::LogStore;
 
@@ -45,7 +46,6 @@ pub enum Message {
     /// A clock that is turned by hand has moved: look at the deadlines.
     Wake,
     /// Retention has found these log starts.
-    #[expect(dead_code, reason = "sent once retention decides")]
     MoveLogStarts {
         command: MoveLogStarts,
         reservation: Reservation,
@@ -128,6 +128,7 @@ pub struct OwnerThread {
     pub store: Arc<LogStore>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
+    pub metrics: TxnMetrics,
     pub ticks: TickClock,
     /// Who waits for which token.
     pub waiting: HashMap<Token, oneshot::Sender<Reply>>,
@@ -250,7 +251,10 @@ impl OwnerThread {
                 pieces: record.encode(),
             });
         }
-        step.events.into_iter().for_each(log_event);
+        for event in step.events {
+            self.metrics.note(&event);
+            log_event(event);
+        }
     }
 
     fn observe(
@@ -271,7 +275,7 @@ impl OwnerThread {
         {
             let image = Arc::new(self.owner.metadata().clone());
             if self.catalogue.push_image(tick, image, oldest_needed) {
-                self.catalogue.apply_segment_bytes();
+                self.catalogue.apply_segment_rules();
             }
         }
         let mut touched = Vec::new();
@@ -302,7 +306,7 @@ impl OwnerThread {
                         if self.catalogue.log(id).is_none() {
                             let epoch = topic.leader_epoch(self.owner.metadata().journal_epoch());
                             let log = PartitionLog::new(&self.store, id, epoch);
-                            log.set_segment_bytes(segment_bytes(
+                            log.set_segment_rules(segment_rules(
                                 &topic,
                                 &self.catalogue.newest().defaults,
                             ));
@@ -312,7 +316,7 @@ impl OwnerThread {
                 }
                 Observation::TopicConfigured(topic) => {
                     let defaults = self.catalogue.newest().defaults;
-                    self.catalogue.apply_segment_bytes_of(&topic, &defaults);
+                    self.catalogue.apply_segment_rules_of(&topic, &defaults);
                 }
                 // The partition's watermarks follow, and say it.
                 Observation::LogStartMoved(_) => {}
@@ -461,6 +465,21 @@ fn log_event(event: Event) {
              {epoch} aborted after its {timeout_ms} ms timeout; its client {client_id:?} at {host} \
              must call init_transactions to go on"
         ),
+        Event::TransactionEnded { .. } => {}
+        Event::SessionReplaced {
+            transactional_id,
+            producer_id,
+            old_epoch,
+            new_epoch,
+            old_client_id,
+            old_host,
+            by_client_id,
+            by_host,
+        } => info!(
+            "transactional.id {transactional_id:?}: a new session of client {by_client_id:?} at \
+             {by_host} goes on at epoch {new_epoch} and fences client {old_client_id:?} at \
+             {old_host} (producer {producer_id} epoch {old_epoch}); nothing was open"
+        ),
         Event::TransactionAborted {
             transactional_id,
             producer_id,
@@ -469,7 +488,7 @@ fn log_event(event: Event) {
         } => {
             let by = match by {
                 AbortedBy::Operator { client_id, host } => {
-                    format!("asked for by client {client_id:?} at {host} (WriteTxnMarkers)")
+                    format!("asked for by client {client_id:?} at {host}")
                 }
                 AbortedBy::TopicDeleted { topic } => {
                     format!("topic {topic}, which it was writing to, was deleted")

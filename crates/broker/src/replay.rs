@@ -14,12 +14,13 @@ use tidemark_metadata::TopicLimits;
 use tidemark_owner::{ExpiryOptions, Observation, Owner, OwnerOptions, Record};
 use tidemark_partition_log::{
     Block, BlockKind, Checkpoint, CheckpointHeader, LogError, LogStore, PartitionLog, Retired,
-    SegmentManifest, WriteBehind, WriteBehindSettings, read_previous, remove_unreferenced,
+    SegmentId, SegmentManifest, SegmentState, WriteBehind, WriteBehindSettings, read_previous,
+    remove_unreferenced,
 };
 use tidemark_types::{LeaderEpoch, Tick, TopicPartitionId};
 use tracing::{info, warn};
 
-use crate::catalogue::{Catalogue, segment_bytes};
+use crate::catalogue::{Catalogue, segment_rules};
 use crate::error::StartError;
 use crate::maintenance::{KNOWN_BLOCKS, OWNER_BLOCK, log_of, relieve};
 use crate::mend::mend;
@@ -73,25 +74,24 @@ impl Replay {
         }
         let CheckpointHeader { generation, .. } = checkpoint.header;
         let older = read_previous(&**disk, dir, directory_id, KNOWN_BLOCKS, generation)?;
-        let newest_names = named(&checkpoint.blocks)?;
-        let older_names = named(older.iter().flat_map(|c| &c.blocks))?;
-        let mut named = newest_names.clone();
-        for (id, bases) in &older_names {
-            named.entry(*id).or_default().extend(bases);
-        }
+        let all = checkpoint.blocks.iter();
+        let named = named_by(all.chain(older.iter().flat_map(|c| &c.blocks)))?;
         for file in remove_unreferenced(&self.store, &named)? {
             info!("removed {file}: no checkpoint names it, its data is in the journal");
         }
-        // What only the older checkpoint names goes with it.
-        self.retired.checkpoint_begun(generation);
-        for (id, bases) in older_names {
-            match newest_names.get(&id) {
-                None => self.retired.retire(id),
-                Some(kept) => bases
+        // What only the older checkpoint names goes with it: the one that is used is the first that
+        // does not name it.
+        self.retired.checkpoint_begun(generation.saturating_sub(1));
+        let newest = named_by(&checkpoint.blocks)?;
+        for (id, segments) in &named {
+            match newest.get(id) {
+                None => self.retired.retire(*id),
+                Some(kept) => segments
                     .difference(kept)
-                    .for_each(|base| self.retired.retire_segment(&self.store, id, *base)),
+                    .for_each(|segment| self.retired.retire_segment(&self.store, *id, *segment)),
             }
         }
+        self.retired.checkpoint_begun(generation);
         for block in checkpoint.blocks.iter().filter(|b| b.kind == OWNER_BLOCK) {
             self.owner
                 .restore_block(block.partition, block.stamp, &block.payload)
@@ -117,7 +117,7 @@ impl Replay {
 
     fn put_log(&self, id: TopicPartitionId, log: Arc<PartitionLog>) {
         if let Some(topic) = self.owner.metadata().topic_by_id(id.topic) {
-            log.set_segment_bytes(segment_bytes(topic, &self.catalogue.newest().defaults));
+            log.set_segment_rules(segment_rules(topic, &self.catalogue.newest().defaults));
         }
         self.catalogue.insert_log(id, log);
     }
@@ -151,7 +151,7 @@ impl Replay {
                         if self.catalogue.log(id).is_none() {
                             let epoch = topic.leader_epoch(self.owner.metadata().journal_epoch());
                             let log = PartitionLog::new(&self.store, id, epoch);
-                            log.set_segment_bytes(segment_bytes(
+                            log.set_segment_rules(segment_rules(
                                 &topic,
                                 &self.catalogue.newest().defaults,
                             ));
@@ -180,15 +180,16 @@ impl Replay {
     }
 }
 
-/// The segments that a checkpoint's blocks name, by their base offsets.
-fn named<'a>(
+/// The segments that a checkpoint's blocks name.
+fn named_by<'a>(
     blocks: impl IntoIterator<Item = &'a Block>,
-) -> Result<BTreeMap<TopicPartitionId, BTreeSet<i64>>, StartError> {
-    let mut named: BTreeMap<TopicPartitionId, BTreeSet<i64>> = BTreeMap::new();
-    for block in blocks.into_iter().filter(|b| b.kind == BlockKind::SEGMENTS) {
+) -> Result<BTreeMap<TopicPartitionId, BTreeSet<SegmentId>>, StartError> {
+    let mut named: BTreeMap<TopicPartitionId, BTreeSet<SegmentId>> = BTreeMap::new();
+    let segments = |block: &&Block| block.kind == BlockKind::SEGMENTS;
+    for block in blocks.into_iter().filter(segments) {
         let manifest = manifest(&block.payload, block.partition)?;
-        let bases = manifest.segments.iter().map(|s| s.base_offset);
-        named.entry(block.partition).or_default().extend(bases);
+        let ids = manifest.segments.iter().map(SegmentState::id);
+        named.entry(block.partition).or_default().extend(ids);
     }
     Ok(named)
 }
@@ -212,7 +213,7 @@ pub(crate) fn publish_replayed(owner: &Owner, catalogue: &Catalogue) {
         }
     }
     catalogue.push_image(tick, Arc::new(owner.metadata().clone()), tick);
-    catalogue.apply_segment_bytes();
+    catalogue.apply_segment_rules();
 }
 
 /// With a small budget the slots are smaller, so that it is many of them: two are kept for ends of

@@ -44,6 +44,14 @@ impl Running {
         }
     }
 
+    /// Looks for expired records, and waits until the log starts have moved. Blocks.
+    pub fn retain(requests: &Sender<Request>) {
+        let (done, told) = crossbeam_channel::bounded(1);
+        if requests.send(Request::RetainNow(done)).is_ok() {
+            let _told_or_stopped = told.recv();
+        }
+    }
+
     /// Ends in order: a last checkpoint, then the owner, then the journal with what is queued.
     /// Blocks.
     pub fn stop(mut self) {

@@ -17,6 +17,8 @@ use crate::barrier::Barrier;
 use crate::catalogue::{Catalogue, Metadata};
 use crate::clock::Clock;
 use crate::fetch_sessions::FetchSessions;
+use crate::memory::AnswerMemory;
+use crate::metrics::TxnMetrics;
 use crate::owner_thread::{Message, TickClock};
 use crate::published::{Published, ReadTick};
 
@@ -36,6 +38,7 @@ pub const ADMISSION_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Shared {
     pub settings: Arc<Settings>,
     pub clock: Arc<dyn Clock>,
+    pub metrics: TxnMetrics,
     /// The floor of the ticks of what is decided from now on.
     pub ticks: TickClock,
     pub catalogue: Arc<Catalogue>,
@@ -48,6 +51,10 @@ pub struct Shared {
     pub places: Arc<Semaphore>,
     pub next_waiter: AtomicU64,
     pub fetch_sessions: FetchSessions,
+    pub answers: Arc<AnswerMemory>,
+    /// Fetches that read segments at the same time: those who catch up take turns, and leave the
+    /// disk and the cores to what must be fast.
+    pub disk_reads: Semaphore,
 }
 
 impl Shared {

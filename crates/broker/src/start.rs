@@ -28,6 +28,8 @@ use crate::fetch_sessions::FetchSessions;
 use crate::front::Front;
 use crate::identity::{Identity, cluster_id_text};
 use crate::maintenance::{KNOWN_BLOCKS, Maintenance, Request};
+use crate::memory::AnswerMemory;
+use crate::metrics::TxnMetrics;
 use crate::owner_thread::{Begin, Message, OwnerThread, TickClock};
 use crate::published::Published;
 use crate::replay::{Replay, journal_slot_bytes, publish_replayed};
@@ -37,6 +39,8 @@ use crate::shared::Shared;
 const LOCK: &str = "lock";
 const JOURNAL: &str = "journal";
 const CHECKPOINTS: &str = "checkpoints";
+/// Fetches that read segments at the same time.
+const DISK_READS: usize = 4;
 /// A start gives up when checkpoints do not free a slot in this time.
 const MAKE_ROOM_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -185,6 +189,7 @@ pub(crate) fn start(
     let (queue, commands) = crossbeam_channel::unbounded::<Message>();
     owner.set_max_record_bytes(max_record_bytes(&*journal));
     let ticks = TickClock::new(&*seams.clock);
+    let metrics = TxnMetrics::default();
     let thread = OwnerThread {
         owner,
         journal: journal.clone(),
@@ -194,6 +199,7 @@ pub(crate) fn start(
         store: store.clone(),
         clock: seams.clock.clone(),
         entropy: seams.entropy.clone(),
+        metrics: metrics.clone(),
         ticks,
         waiting: HashMap::new(),
         next_token: 0,
@@ -217,9 +223,13 @@ pub(crate) fn start(
         admission: admission.clone(),
         journal: journal.clone(),
         owner: queue.clone(),
+        clock: seams.clock.clone(),
         front: front.clone(),
         tail_budget_bytes: settings.tail_bytes,
         checkpoint_interval: Duration::from_millis(settings.checkpoint_interval_ms),
+        retention_interval: Duration::from_millis(settings.log_retention_check_interval_ms),
+        next_retention: seams.clock.now()
+            + Duration::from_millis(settings.log_initial_task_delay_ms),
         next_generation: checkpoint.as_ref().map_or(1, |c| c.next_generation),
         newest: checkpoint.as_ref().map(|c| c.header),
         previous,
@@ -248,6 +258,7 @@ pub(crate) fn start(
     let shared = Arc::new(Shared {
         settings: settings.clone(),
         clock: seams.clock.clone(),
+        metrics,
         ticks,
         catalogue,
         published,
@@ -257,6 +268,8 @@ pub(crate) fn start(
         queue: queue.clone(),
         places: Arc::new(Semaphore::new(settings.queued_max_requests)),
         next_waiter: AtomicU64::new(1),
+        answers: AnswerMemory::new(settings.fetch_memory_bytes),
+        disk_reads: Semaphore::new(DISK_READS),
         fetch_sessions: FetchSessions::new(
             settings.max_incremental_fetch_session_cache_slots,
             seams.entropy.clone(),

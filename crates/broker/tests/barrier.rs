@@ -303,10 +303,10 @@ async fn what_is_held_when_the_power_goes_is_never_answered_as_done() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_over_eight_partitions_is_one_record_and_one_sync() {
+async fn t5_a_commit_over_64_partitions_is_one_record_and_one_sync() {
     let broker = TestBroker::start().await;
     let mut c = broker.client().await;
-    c.create_topic("t", 8).await;
+    c.create_topic("t", 64).await;
     let mut producer = TxnProducer::init(&mut c, "tx").await;
     // At rest: the slot's header and the mark after the last group are synced as well.
     let disk = broker.disk().clone();
@@ -317,10 +317,10 @@ async fn a_commit_over_eight_partitions_is_one_record_and_one_sync() {
     let synced_at_rest = disk.counts(Path::new(DATA_DIR)).synced;
     let syncs_at_rest = broker.journal_stats().syncs + broker.journal_stats().other_syncs;
 
-    let partitions: Vec<(&str, i32)> = (0..8).map(|p| ("t", p)).collect();
+    let partitions: Vec<(&str, i32)> = (0..64).map(|p| ("t", p)).collect();
     for round in 0..20 {
         producer.enrol(&mut c, &partitions).await.unwrap();
-        let batches: Vec<_> = (0..8)
+        let batches: Vec<_> = (0..64)
             .map(|p| ("t", p, producer.batch("t", p, &["x"]).build()))
             .collect();
         let before = broker.journal_stats();
@@ -344,8 +344,8 @@ async fn a_commit_over_eight_partitions_is_one_record_and_one_sync() {
             "an end of a transaction is one record"
         );
         assert_eq!(after.syncs - before.syncs, 1, "and one sync");
-        let ends = [2 * (round + 1); 8];
-        assert_eq!(c.ends("t", 8, Isolation::ReadCommitted).await, ends);
+        let ends = [2 * (round + 1); 64];
+        assert_eq!(c.ends("t", 64, Isolation::ReadCommitted).await, ends);
     }
     // No other sync is hidden anywhere: the disk saw those that the journal counts.
     eventually("the disk's count is the journal's", || {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tidemark_testkit::requests;
 use tidemark_testkit::{
-    Batch, Isolation, RawClient, TestBroker, TxnProducer, fetched, produced, version,
+    Batch, Dialect, Isolation, RawClient, TestBroker, TxnProducer, fetched, produced, version,
 };
 
 const PARTITIONS: i32 = 8;
@@ -20,9 +20,10 @@ async fn commit_everywhere(client: &mut RawClient, producer: &mut TxnProducer) {
         .map(|p| ("t", p, producer.batch("t", p, &["x"]).build()))
         .collect();
     let request = requests::produce(Some(&producer.id), batches);
-    let answer = client.send(version::PRODUCE, &request).await;
+    let version = producer.dialect.produce_version();
+    let answer = client.send(version, &request).await;
     assert!(produced(&answer).iter().all(Result::is_ok));
-    producer.end(client, true).await.unwrap();
+    producer.end_and_go_on(client, true).await.unwrap();
 }
 
 /// Commits in the background until told to stop, and counts.
@@ -33,10 +34,10 @@ struct Committer {
 }
 
 impl Committer {
-    async fn start(broker: &TestBroker) -> Committer {
+    async fn start(broker: &TestBroker, dialect: Dialect) -> Committer {
         let (stop, commits) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let mut client = broker.client().await;
-        let mut producer = TxnProducer::init(&mut client, "commits").await;
+        let mut producer = TxnProducer::init_in(&mut client, "commits", dialect).await;
         let task = tokio::spawn({
             let (stop, commits) = (stop.clone(), commits.clone());
             async move {
@@ -65,11 +66,17 @@ impl Committer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_moves_the_lso_of_all_its_partitions_at_the_same_instant() {
+async fn t4_a_commit_moves_the_lso_of_all_its_partitions_at_the_same_instant() {
+    for dialect in Dialect::BOTH {
+        lsos_move_together(dialect).await;
+    }
+}
+
+async fn lsos_move_together(dialect: Dialect) {
     let broker = TestBroker::start().await;
     let mut reader = broker.client().await;
     reader.create_topic("t", PARTITIONS).await;
-    let committer = Committer::start(&broker).await;
+    let committer = Committer::start(&broker, dialect).await;
     let mut seen = BTreeSet::new();
     let mut last = 0;
     let mut reads = 0;
@@ -100,11 +107,17 @@ async fn a_commit_moves_the_lso_of_all_its_partitions_at_the_same_instant() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fetch_over_all_partitions_sees_a_transaction_whole_or_not_at_all() {
+async fn t4_a_fetch_over_all_partitions_sees_a_transaction_whole_or_not_at_all() {
+    for dialect in Dialect::BOTH {
+        fetches_are_whole(dialect).await;
+    }
+}
+
+async fn fetches_are_whole(dialect: Dialect) {
     let broker = TestBroker::start().await;
     let mut reader = broker.client().await;
     reader.create_topic("t", PARTITIONS).await;
-    let committer = Committer::start(&broker).await;
+    let committer = Committer::start(&broker, dialect).await;
     let mut at = 0;
     let mut grown = 0;
     while grown < 50 || committer.commits() < 100 {
@@ -129,6 +142,30 @@ async fn a_fetch_over_all_partitions_sees_a_transaction_whole_or_not_at_all() {
     committer.stop().await;
 }
 
+/// Read your commit: the fetch that follows the answer, on another connection, brings the record.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t14_a_commit_is_read_as_soon_as_it_is_answered() {
+    for dialect in Dialect::BOTH {
+        let broker = TestBroker::start().await;
+        let (mut writer, mut reader) = (broker.client().await, broker.client().await);
+        writer.create_topic("t", 1).await;
+        let mut producer = TxnProducer::init_in(&mut writer, "tx", dialect).await;
+        for round in 0..500 {
+            producer.enrol(&mut writer, &[("t", 0)]).await.unwrap();
+            let value = format!("{round}");
+            let sent = producer.send(&mut writer, "t", 0, &[&value]).await;
+            assert_eq!(sent, Ok(2 * round));
+            producer.end_and_go_on(&mut writer, true).await.unwrap();
+            let seen = (reader
+                .fetch("t", 0, 2 * round, Isolation::ReadCommitted)
+                .await)
+                .committed();
+            let seen: Vec<String> = seen.iter().map(|record| record.text()).collect();
+            assert_eq!(seen, [value], "{dialect:?}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_transaction_holds_its_own_partition_only() {
     const HELD: usize = 3;
@@ -145,7 +182,7 @@ async fn an_open_transaction_holds_its_own_partition_only() {
         .await
         .unwrap();
 
-    let committer = Committer::start(&broker).await;
+    let committer = Committer::start(&broker, Dialect::Classic).await;
     let mut reads = 0;
     while reads < 1000 || committer.commits() < 100 {
         let stable = reader.ends("t", PARTITIONS, Isolation::ReadCommitted).await;

@@ -53,6 +53,10 @@ First steps:
   echo hello | kcat -b 127.0.0.1:9092 -P -t greetings
   kcat -b 127.0.0.1:9092 -C -t greetings -e
 
+Transactions:
+  tidemark txn who-blocks TOPIC                why read_committed readers do not get on
+  tidemark txn --help                          list, show, explain and abort transactions
+
 Settings:
   Each setting is a flag (--num-partitions 3), an environment variable (TIDEMARK_NUM_PARTITIONS=3)
   and a key in the file (num.partitions). Flags win over the environment, that over the file.
@@ -89,6 +93,7 @@ pub(crate) fn command() -> Command {
                 .args(settings_args(Shown::All))
                 .arg(banner_json()),
         )
+        .subcommand(crate::txn::command())
         .subcommand(
             Command::new("config")
                 .about("Show the settings")

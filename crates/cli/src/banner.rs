@@ -13,6 +13,8 @@ pub(crate) struct StartedInfo {
     pub(crate) cluster_id: String,
     /// Each listener's name and the address it is bound to, in the order of the settings.
     pub(crate) addresses: Vec<(String, SocketAddr)>,
+    /// Where the admin endpoint is, if it is served.
+    pub(crate) admin: Option<SocketAddr>,
     /// The data directory from the root.
     pub(crate) data_dir: PathBuf,
 }
@@ -43,6 +45,12 @@ pub(crate) fn banner(settings: &Settings, started: &StartedInfo) -> String {
         started.data_dir.display()
     ));
     lines.push(format!("  security   {SECURITY}"));
+    if let Some(admin) = started.admin {
+        lines.push(format!(
+            "  admin      http://{admin}/metrics; tidemark txn ls{}",
+            flag_for(admin)
+        ));
+    }
     if let Some(try_next) = try_next(settings, started) {
         lines.push(format!("  try        {try_next}"));
     }
@@ -70,6 +78,7 @@ pub(crate) fn banner_json(settings: &Settings, started: &StartedInfo) -> String 
         "data_dir": started.data_dir.display().to_string(),
         "durability": DURABILITY,
         "security": SECURITY,
+        "admin": started.admin.map(|admin| admin.to_string()),
         "try": try_next(settings, started),
     });
     format!("{banner}\n")
@@ -94,6 +103,14 @@ fn try_next(settings: &Settings, started: &StartedInfo) -> Option<String> {
     Some(format!(
         "echo hello | kcat -b {dial} -P -t greetings; kcat -b {dial} -C -t greetings -e"
     ))
+}
+
+/// What the txn command has to be told to find the endpoint.
+fn flag_for(admin: SocketAddr) -> String {
+    match admin.to_string() {
+        usual if usual == crate::txn::DEFAULT_ADMIN => String::new(),
+        other => format!(" --admin {other}"),
+    }
 }
 
 /// An address that this machine can dial: no one can dial "every address".
@@ -131,6 +148,7 @@ mod tests {
                 .iter()
                 .map(|(name, address)| ((*name).to_owned(), address.parse().unwrap()))
                 .collect(),
+            admin: Some("127.0.0.1:9644".parse().unwrap()),
             data_dir: PathBuf::from("/srv/tidemark-data"),
         }
     }

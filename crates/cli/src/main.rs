@@ -1,10 +1,12 @@
 //! The tidemark command.
 
+mod admin;
 mod args;
 mod banner;
 mod explain;
 mod logging;
 mod serve;
+mod txn;
 
 use std::fmt::Display;
 use std::io::Write;
@@ -16,6 +18,9 @@ use crate::args::{Action, Sources};
 
 fn main() -> ExitCode {
     let matches = args::command().get_matches();
+    if let Some(("txn", matches)) = matches.subcommand() {
+        return txn::run(matches);
+    }
     match args::action(&matches) {
         Action::Docs => print(&tidemark_config::toml_document()),
         Action::Explain { inputs, json } => match loaded(inputs) {

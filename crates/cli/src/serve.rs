@@ -7,6 +7,7 @@ use std::path::absolute;
 use tidemark_config::Loaded;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::admin::Admin;
 use crate::banner::{StartedInfo, banner, banner_json};
 use tidemark_broker::Broker;
 
@@ -48,7 +49,9 @@ async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
             return Ok(());
         }
     };
+    let admin = Admin::start(&broker, &settings).await.map_err(failed)?;
     let started = StartedInfo {
+        admin: admin.as_ref().map(Admin::address),
         cluster_id: broker.cluster_id().to_owned(),
         addresses: broker
             .listeners()
@@ -71,6 +74,9 @@ async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
         signal = stop.next() => tracing::info!("{signal}: stopping"),
         // Whoever supervises this process restarts it; what was acknowledged is replayed then.
         why = broker.failure() => return Err(failed(why)),
+    }
+    if let Some(admin) = admin {
+        admin.stop().await;
     }
     tokio::select! {
         () = broker.shutdown() => Ok(()),

@@ -271,6 +271,9 @@ settings! {
         "The largest answer to one Fetch, whatever the consumer asks for. A first batch that is larger is sent whole."
         fetch_max_bytes: i32 = int("fetch.max.bytes", "57671680", Check::AtLeast(1024)).kafka().at(Section::Limits);
 
+        "Memory for answers to Fetch that their clients have not taken yet, over all connections. While it is short answers become smaller; one batch is always sent."
+        fetch_memory_bytes: u64 = long("fetch.memory.bytes", "268435456", Check::AtLeast(1_048_576)).at(Section::Limits);
+
         "Fetch sessions (KIP-227) that are kept, over all consumers. One more takes the place of one that is of less use, or is declined, which costs its consumer longer requests and nothing else."
         max_incremental_fetch_session_cache_slots: usize = int("max.incremental.fetch.session.cache.slots", "1000", Check::AtLeast(0)).kafka().at(Section::Limits);
 
@@ -345,6 +348,15 @@ settings! {
 
         "The longest time between two checkpoints while there is something new. The journal's budget may ask for one earlier."
         checkpoint_interval_ms: u64 = long("checkpoint.interval.ms", "60000", Check::AtLeast(100)).at(Section::Journal);
+
+        "How often expired records are looked for (retention.ms, retention.bytes)."
+        log_retention_check_interval_ms: u64 = long("log.retention.check.interval.ms", "300000", Check::AtLeast(1)).kafka().at(Section::Journal);
+
+        "How long after a start expired records are looked for the first time."
+        log_initial_task_delay_ms: u64 = long("log.initial.task.delay.ms", "30000", Check::AtLeast(0)).kafka().at(Section::Journal);
+
+        "Where the admin endpoint is served: HOST:PORT, or off. It tells who holds which transaction open, aborts one, and has the metrics; whoever reaches it may do so. Without it 127.0.0.1:9644 is tried, and left alone when it is taken."
+        admin_listen: Option<String> = string("admin.listen", "").without_default().at(Section::Diagnostics);
 
         "What is logged: a level (error, warn, info, debug, trace), or target=level pairs separated by commas."
         log_filter: String = string("log.filter", "info").aliases(&["log"]).at(Section::Diagnostics);

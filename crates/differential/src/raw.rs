@@ -124,8 +124,8 @@ pub fn latest(topic: &str, partitions: i32, isolation: i8) -> Result<Body> {
     encode(7, &request)
 }
 
-/// Produce with acks=all: one record for each partition.
-fn produce(
+/// Produce with acks=all: a batch for each partition.
+pub fn produce(
     version: i16,
     transactional: Option<&str>,
     topic: &str,

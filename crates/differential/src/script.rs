@@ -5,6 +5,7 @@
 //! init txn=a -> p                                a verb, arguments, a name for what the broker draws
 //! produce t/0 txn=a by=p seq=0 v=3,11            sent once for each version
 //! end txn=a by=p commit ~retry-of-init           may differ as docs/differences.md says under this id
+//! init txn=a by=p times=9 -> p                   nine times, the last answer compared
 //! ```
 //!
 //! A value with spaces, or an empty one, is in double quotes.

@@ -139,7 +139,33 @@ impl Side {
         Ok((name, correlation_id))
     }
 
+    /// `times=N`: sent that often, each time with what the time before has drawn; the last answer counts, and those
+    /// before it must be without an error.
     fn request(&mut self, line: &Line, version: i16) -> Result<Answer> {
+        let times: u32 = line.number("times", 1)?;
+        let mut repeated = Vec::new();
+        for time in 1..times {
+            let answer = self.request_once(line, version, false)?;
+            repeated.extend(answer.repeated);
+            let said = match &answer.outcome {
+                Outcome::Tree(tree) => match tree.error_codes().iter().find(|code| **code != 0) {
+                    None => continue,
+                    Some(code) => format!("error {code}"),
+                },
+                Outcome::Said(said) => said.clone(),
+                Outcome::Between => continue,
+            };
+            return Ok(Answer {
+                outcome: Outcome::Said(format!("{said}, the {time}th time of {times}")),
+                repeated,
+            });
+        }
+        let mut answer = self.request_once(line, version, true)?;
+        answer.repeated.extend(repeated);
+        Ok(answer)
+    }
+
+    fn request_once(&mut self, line: &Line, version: i16, settles: bool) -> Result<Answer> {
         let mut transient: BTreeSet<i64> = TRANSIENT.into();
         if line.flag("once", false)? {
             transient.clear();
@@ -170,8 +196,10 @@ impl Side {
                     continue;
                 }
                 self.bind(line, tree)?;
-                self.driver
-                    .settle_after(line, tree, &mut self.env, &mut self.names)?;
+                if settles {
+                    self.driver
+                        .settle_after(line, tree, &mut self.env, &mut self.names)?;
+                }
             }
             return Ok(Answer { outcome, repeated });
         }

@@ -58,9 +58,24 @@ pub trait Disk: Send + Sync + 'static {
     /// Makes the names in `dir` durable (not the bytes of the files, not those of directories
     /// below).
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// A handle on the file system that holds `dir`, through which everything in it can be synced at
+    /// once; `None` where that is not to be had. Keep it open from before the writes whose sync it is
+    /// for: it reports the failures since then.
+    fn file_system(&self, dir: &Path) -> io::Result<Option<Box<dyn FileSystem>>> {
+        let _ = dir;
+        Ok(None)
+    }
     /// Takes an exclusive advisory lock on `path` (created when missing), held until the value is
     /// dropped. `WouldBlock` when another process, or another holder in this one, has it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
+}
+
+/// A whole file system.
+pub trait FileSystem: Send + Sync {
+    /// Makes everything durable that was written in it before the call, bytes and names. Costs as much
+    /// as all that is dirty, also of others; for many files far less than a sync of each. After an
+    /// error the same holds as for [`DiskFile::sync_data`].
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// An open file. All calls name their position; a file has no cursor.

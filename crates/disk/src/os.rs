@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{DirEntry, Disk, DiskFile, OpenMode};
+use crate::{DirEntry, Disk, DiskFile, FileSystem, OpenMode};
 
 /// Linux takes at most this many slices in one pwritev (IOV_MAX).
 const SLICES_PER_CALL_MAX: usize = 1024;
@@ -85,6 +85,16 @@ impl Disk for OsDisk {
         File::open(dir)?.sync_all()
     }
 
+    fn file_system(&self, dir: &Path) -> io::Result<Option<Box<dyn FileSystem>>> {
+        #[cfg(target_os = "linux")]
+        return Ok(Some(Box::new(OsFileSystem(File::open(dir)?))));
+        #[cfg(not(target_os = "linux"))]
+        return {
+            let _ = dir;
+            Ok(None)
+        };
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
         let file = OpenOptions::new()
             .read(true)
@@ -100,6 +110,17 @@ impl Disk for OsDisk {
             )),
             Err(TryLockError::Error(e)) => Err(e),
         }
+    }
+}
+
+/// A directory of it, open.
+#[cfg(target_os = "linux")]
+struct OsFileSystem(File);
+
+#[cfg(target_os = "linux")]
+impl FileSystem for OsFileSystem {
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.0)?)
     }
 }
 

@@ -196,6 +196,49 @@ impl OffsetsPartition {
         records
     }
 
+    /// Sets a committed offset, `None` for none, whatever it is now.
+    pub fn set_committed(&mut self, key: &OffsetKey, offset: Option<CommittedOffset>) {
+        let group = self.group_mut(&key.group_id);
+        match offset {
+            Some(offset) => group.put_offset(&key.topic, key.partition, offset),
+            None => group.remove_offset(&key.topic, key.partition),
+        }
+        self.drop_if_empty(&key.group_id);
+    }
+
+    /// Sets a producer's pending offset, `None` for none, whatever it is now.
+    pub fn set_pending(
+        &mut self,
+        producer: ProducerId,
+        key: &OffsetKey,
+        offset: Option<CommittedOffset>,
+    ) {
+        match offset {
+            Some(offset) => self.put_pending(producer, key, offset),
+            None => {
+                if let Some(offsets) = self.pending.get_mut(&producer)
+                    && offsets.remove(key).is_some()
+                {
+                    if offsets.is_empty() {
+                        self.pending.remove(&producer);
+                    }
+                    let counts = &mut self.group_mut(&key.group_id).pending;
+                    if let Some(count) = counts.get_mut(&producer) {
+                        *count -= 1;
+                    }
+                    counts.retain(|_, count| *count > 0);
+                }
+                self.drop_if_empty(&key.group_id);
+            }
+        }
+    }
+
+    /// Sets a group's stored metadata, `None` for none, whatever it is now.
+    pub fn set_metadata(&mut self, group_id: &str, stored: Option<StoredMetadata>) {
+        self.group_mut(group_id).metadata = stored;
+        self.drop_if_empty(group_id);
+    }
+
     fn group_mut(&mut self, group_id: &str) -> &mut DurableGroup {
         if !self.groups.contains_key(group_id) {
             self.groups

@@ -264,7 +264,7 @@ impl Groups {
         }
     }
 
-    fn drop_live(&mut self, group_id: &str) {
+    pub(crate) fn drop_live(&mut self, group_id: &str) {
         if let Some(group) = self.live.remove(group_id) {
             group.cancel_timers(group_id, &mut self.timers);
         }

@@ -40,6 +40,7 @@ mod request;
 mod subscription;
 mod sync;
 mod timers;
+mod undo;
 
 pub use admin::{DescribedGroup, DescribedMember, ListedGroup};
 pub use config::GroupConfig;
@@ -60,3 +61,4 @@ pub use request::{
     HeartbeatRequest, JoinRequest, LeaveMember, LeaveRequest, OffsetCommitRequest, OffsetToCommit,
     SyncRequest, TxnOffsetCommitRequest,
 };
+pub use undo::GroupUndo;

@@ -55,7 +55,7 @@ pub(crate) fn partition(
     for (producer_id, seen) in &found.producers {
         match state.producers.get(producer_id) {
             Some(said) => {
-                if let Err(what) = producer(said, seen, found.complete) {
+                if let Err(what) = producer(said, seen, found) {
                     bad(format!("producer {producer_id}: {what}"));
                 }
             }
@@ -79,10 +79,16 @@ pub(crate) fn partition(
     }
 }
 
-fn producer(said: &Producer, seen: &Producer, complete: bool) -> Result<(), String> {
+fn producer(said: &Producer, seen: &Producer, found: &Partition) -> Result<(), String> {
+    // Of an active producer compaction leaves the last batch only, or its last marker.
+    let same = said.epoch == seen.epoch && said.open_from == seen.open_from;
+    let last = |producer: &Producer| producer.window.last().map(|batch| batch.base_sequence);
+    if found.compacted && same && (last(said) == last(seen) || seen.window.is_empty()) {
+        return Ok(());
+    }
     // Of batches that are not in the log any more the checkpoint alone knows.
     let skip = said.window.len().saturating_sub(seen.window.len());
-    let window = match complete {
+    let window = match found.complete {
         true => &said.window[..],
         false => &said.window[skip..],
     };

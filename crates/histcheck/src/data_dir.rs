@@ -253,8 +253,12 @@ impl Reading<'_> {
         };
         let mut partition = Partition::starting_at(begin);
         partition.log_start_offset = listed.log_start_offset.max(begin);
+        if listed.segments.iter().any(|s| s.generation > 0) {
+            partition.compacted = true;
+            partition.complete = false;
+        }
         for segment in &listed.segments {
-            let names = SegmentFiles::new(id, segment.base_offset);
+            let names = SegmentFiles::new(id, segment.base_offset, segment.generation);
             let log: Arc<str> = Arc::from(names.log());
             let (from, aborted) = (partition.batches.len(), partition.aborted.len());
             let mut done = self.done;
@@ -351,10 +355,10 @@ impl Reading<'_> {
                 .or_insert_with(|| Partition::starting_at(0));
             let base_offset = parsed.header.base_offset;
             if base_offset < partition.log_end_offset {
-                // In a segment already: the same batch.
+                // In a segment already: the same batch, or what compaction has left of it.
                 let crc = parsed.header.crc;
                 let held = held_at(&partition.batches, base_offset);
-                if held.is_some_and(|held| held.header.crc != crc) {
+                if !partition.compacted && held.is_some_and(|held| held.header.crc != crc) {
                     let error = Bad::new(
                         0,
                         format!(

@@ -36,6 +36,11 @@ pub(crate) fn fold(files: &dyn Files, data: &mut DataDir, findings: &mut Finding
             }
         }
     }
+    for (id, log_start_offset) in &metadata.log_starts {
+        if let Some(partition) = data.partitions.get_mut(id) {
+            partition.move_log_start(*log_start_offset);
+        }
+    }
     data.metadata = metadata;
     data.groups = groups;
     data.transactional_ids = ids;

@@ -90,6 +90,7 @@ fn times(bytes: &[u8], segment: &Segment, batches: &[Batch]) -> Result<(), Bad> 
             batch.header.last_offset() == offset && batch.header.max_timestamp == timestamp
         }) && batches[..at]
             .iter()
+            .filter(|batch| batch.header.record_count > 0)
             .all(|batch| batch.header.max_timestamp < timestamp);
         if !is_max || last.is_some_and(|last| timestamp <= last) {
             let what = format!("it says that {timestamp} is reached first at offset {offset}");
@@ -97,7 +98,8 @@ fn times(bytes: &[u8], segment: &Segment, batches: &[Batch]) -> Result<(), Bad> 
         }
         last = Some(timestamp);
     }
-    match last == Some(segment.max_timestamp) {
+    let has_records = batches.iter().any(|batch| batch.header.record_count > 0);
+    match last == has_records.then_some(segment.max_timestamp) {
         true => Ok(()),
         false => Err(Bad::new(
             bytes.len() as u64,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::bytes::Fields;
-use crate::ids::TopicId;
+use crate::ids::{PartitionId, TopicId};
 
 /// One record.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +43,11 @@ pub enum MetadataRecord {
         epoch: i32,
         wall_ms: i64,
         cut_bytes: u64,
+    },
+    LogStartMoved {
+        id: TopicId,
+        partition: i32,
+        log_start_offset: i64,
     },
     BrokerConfigSet {
         /// -1: every broker.
@@ -125,6 +130,11 @@ fn parse(kind: u16, f: &mut Fields<'_>) -> Option<MetadataRecord> {
             node_id: f.i32()?,
             config: map(f)?,
         },
+        10 => MetadataRecord::LogStartMoved {
+            id: TopicId(f.array()?),
+            partition: f.i32()?,
+            log_start_offset: f.i64()?,
+        },
         _ => return None,
     })
 }
@@ -148,6 +158,8 @@ pub struct Metadata {
     /// Producer ids below were given to some coordinator partition.
     pub next_producer_id: i64,
     pub journal_epoch: i32,
+    /// The last log start of each partition that had it moved.
+    pub log_starts: BTreeMap<PartitionId, i64>,
     /// Dynamic settings by node, -1 for every broker.
     pub broker_configs: BTreeMap<i32, BTreeMap<String, String>>,
 }
@@ -171,7 +183,18 @@ impl Metadata {
                 };
                 self.topics.insert(name, topic);
             }
-            MetadataRecord::TopicDeleted { id } => self.topics.retain(|_, topic| topic.id != id),
+            MetadataRecord::TopicDeleted { id } => {
+                self.topics.retain(|_, topic| topic.id != id);
+                self.log_starts.retain(|partition, _| partition.topic != id);
+            }
+            MetadataRecord::LogStartMoved {
+                id: topic,
+                partition,
+                log_start_offset,
+            } => {
+                let id = PartitionId { topic, partition };
+                self.log_starts.insert(id, log_start_offset);
+            }
             MetadataRecord::PartitionsAdded { id, partitions } => {
                 if let Some(topic) = self.topic_mut(id) {
                     topic.partitions = partitions;

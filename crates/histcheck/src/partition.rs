@@ -41,6 +41,8 @@ pub struct Partition {
     pub producers: BTreeMap<i64, Producer>,
     /// Every offset from 0 on is there: what is computed is all that there is.
     pub complete: bool,
+    /// Batches, or records of them, may have been removed between others.
+    pub compacted: bool,
 }
 
 impl Partition {
@@ -88,6 +90,12 @@ impl Partition {
     /// First offset of the oldest open transaction.
     pub fn first_open(&self) -> Option<i64> {
         self.producers.values().filter_map(|p| p.open_from).min()
+    }
+
+    /// Records below `offset` are gone, though their batches may still be held.
+    pub(crate) fn move_log_start(&mut self, offset: i64) {
+        self.log_start_offset = self.log_start_offset.max(offset);
+        self.last_stable_offset = self.last_stable_offset.max(offset);
     }
 
     /// Adds the next batch. `false`, and nothing is added, when it does not begin at or behind the

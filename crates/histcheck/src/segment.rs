@@ -18,9 +18,13 @@ pub struct SegmentFiles {
 }
 
 impl SegmentFiles {
-    pub fn new(partition: PartitionId, base_offset: i64) -> SegmentFiles {
+    pub fn new(partition: PartitionId, base_offset: i64, generation: u32) -> SegmentFiles {
+        let below = match generation {
+            0 => String::new(),
+            _ => format!("compacted-{generation:010}/"),
+        };
         SegmentFiles {
-            stem: format!("{DIR}/{partition}/{base_offset:020}"),
+            stem: format!("{DIR}/{partition}/{below}{base_offset:020}"),
         }
     }
 
@@ -90,7 +94,8 @@ pub(crate) fn read(
     each: &mut dyn FnMut(SegmentBatch<'_>, &mut Findings),
     findings: &mut Findings,
 ) -> Segment {
-    let names = SegmentFiles::new(partition, base_offset);
+    let generation = listed.map_or(0, |segment| segment.generation);
+    let names = SegmentFiles::new(partition, base_offset, generation);
     let (log, tick) = (names.log(), names.tick_index());
     let end = length(files, &log, listed.map(|s| s.log_bytes), findings);
     let tick_bytes = listed.map(|s| HEADER_BYTES + s.entries * ENTRY_BYTES);
@@ -103,6 +108,7 @@ pub(crate) fn read(
         has_ticks: false,
         whole: Segment {
             base_offset,
+            generation,
             next_offset: base_offset,
             log_bytes: 0,
             entries: 0,
@@ -237,7 +243,11 @@ impl Reader<'_> {
                 );
                 return Err(Bad::new(position, what));
             }
-            let running_max = self.whole.max_timestamp.max(header.max_timestamp);
+            // A batch that compaction has emptied keeps its maximum and has no record with it.
+            let running_max = match header.record_count {
+                0 => self.whole.max_timestamp,
+                _ => self.whole.max_timestamp.max(header.max_timestamp),
+            };
             let entry = self.entry(listed, findings);
             if let Some(entry) = &entry
                 && let Err(what) = matches(entry, &parsed, position, running_max)

@@ -11,6 +11,8 @@ const ABORTED_FORMAT: u8 = 1;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     pub base_offset: i64,
+    /// 0 as it was first written; else the run of compaction that wrote it.
+    pub generation: u32,
     pub next_offset: i64,
     pub log_bytes: u64,
     /// Batches.
@@ -57,6 +59,10 @@ pub struct SegmentsBlock {
     /// (leader epoch, first offset it may write)
     pub epochs: Vec<(i32, i64)>,
     pub tail: Vec<TailNote>,
+    /// Below this offset each key has its last record only, and those that wait to be deleted.
+    pub compacted_to: i64,
+    /// When the first of the latter may go (ms since 1970), i64::MAX: there is none.
+    pub next_horizon_ms: i64,
     pub aborted: Vec<Aborted>,
 }
 
@@ -117,11 +123,14 @@ fn parse(f: &mut Fields<'_>) -> Option<SegmentsBlock> {
         segments: Vec::new(),
         epochs: Vec::new(),
         tail: Vec::new(),
+        compacted_to: 0,
+        next_horizon_ms: i64::MAX,
         aborted: Vec::new(),
     };
     for _ in 0..f.u32()? {
         block.segments.push(Segment {
             base_offset: f.i64()?,
+            generation: f.u32()?,
             next_offset: f.i64()?,
             log_bytes: f.u64()?,
             entries: f.u64()?,
@@ -141,6 +150,8 @@ fn parse(f: &mut Fields<'_>) -> Option<SegmentsBlock> {
             txn_first_offset: f.i64()?,
         });
     }
+    block.compacted_to = f.i64()?;
+    block.next_horizon_ms = f.i64()?;
     if f.u8()? != ABORTED_FORMAT {
         return None;
     }

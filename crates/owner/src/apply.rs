@@ -10,11 +10,13 @@ use tidemark_abort_index::AbortedTxn;
 use tidemark_group_coordinator::GroupRecord;
 use tidemark_metadata::{MetadataRecord, TopicImage};
 use tidemark_record_batch::{BatchHeader, ControlType, DecompressLimits, Record as BatchRecord};
+use tidemark_txn_coordinator::decode_key;
 use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, TopicId, TopicPartitionId};
 
 use crate::Owner;
 use crate::partition::Partition;
 use crate::record::Append;
+use crate::undo::Before;
 
 /// What an appended control batch did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,9 @@ impl Owner {
             tick > self.last_tick,
             "tick {tick:?} of record {index} does not rise (I1)"
         );
+        if let Some(undo) = &mut self.undo {
+            undo.close(index, (self.last_index, self.last_tick));
+        }
         self.last_index = index;
         self.last_tick = tick;
         let mut touched: Vec<TopicPartitionId> = observations
@@ -136,6 +141,15 @@ impl Owner {
                 "record {index}: batch for {id}, which does not exist"
             )));
         };
+        if let Some(undo) = &mut self.undo {
+            let producer_id = header.producer_id;
+            undo.note(Before::Batch {
+                id,
+                log_end_offset: partition.log_end_offset,
+                producer: (producer_id.is_some())
+                    .then(|| (producer_id, partition.producers.get(producer_id).cloned())),
+            });
+        }
         let appended = partition.apply(index, wall_ms, &header, &append.batch)?;
         let control = appended.control;
         observations.push(Observation::Appended(appended));
@@ -149,6 +163,10 @@ impl Owner {
             TopicId::CONSUMER_OFFSETS if header.attributes.is_control() => {
                 if let Some(control) = control {
                     let commit = control.kind == ControlType::Commit;
+                    if let Some(undo) = &mut self.undo {
+                        let before = self.groups.before_marker(id.partition, header.producer_id);
+                        undo.note(Before::Groups(id.partition, before));
+                    }
                     self.groups
                         .apply_marker(id.partition, header.producer_id, commit);
                 }
@@ -170,6 +188,9 @@ impl Owner {
         batch: &Bytes,
         observations: &mut Vec<Observation>,
     ) -> Result<(), ApplyError> {
+        if let Some(undo) = &mut self.undo {
+            undo.note(Before::Metadata(Box::new(self.metadata.clone())));
+        }
         for record in metadata_records(index, batch)? {
             if let MetadataRecord::TopicDeleted { id } = &record
                 && let Some(topic) = self.metadata.topic_by_id(*id)
@@ -205,9 +226,12 @@ impl Owner {
                 // at replay the image may be that of a later one.
                 let epoch = topic.leader_epoch(header.leader_epoch.0);
                 for id in topic.partition_ids() {
-                    self.partitions
-                        .entry(id)
-                        .or_insert_with(|| Partition::new(id, epoch));
+                    self.partitions.entry(id).or_insert_with(|| {
+                        if let Some(undo) = &mut self.undo {
+                            undo.note(Before::Created(id));
+                        }
+                        Partition::new(id, epoch)
+                    });
                 }
                 observations.push(Observation::TopicCreated(topic));
             }
@@ -228,6 +252,9 @@ impl Owner {
                 if !self.is_in_block(id, index)
                     && let Some(partition) = self.partitions.get_mut(&id)
                 {
+                    if let Some(undo) = &mut self.undo {
+                        undo.note(partition.before_start());
+                    }
                     partition.apply_log_start(index, *log_start_offset)?;
                     observations.push(Observation::LogStartMoved(id));
                 }
@@ -242,6 +269,9 @@ impl Owner {
                         .metadata
                         .topic_by_id(id.topic)
                         .map_or(LeaderEpoch(0), |topic| topic.leader_epoch_base);
+                    if let Some(undo) = &mut self.undo {
+                        undo.note(partition.before_start());
+                    }
                     partition.apply_leader_epoch(LeaderEpoch(base.0.saturating_add(*epoch)))?;
                 }
             }
@@ -261,6 +291,15 @@ impl Owner {
                         ))),
                     };
                 };
+                if let Some(undo) = &mut self.undo {
+                    for &producer_id in producer_ids {
+                        undo.note(Before::Producer {
+                            id: *id,
+                            producer_id,
+                            entry: partition.producers.get(producer_id).cloned(),
+                        });
+                    }
+                }
                 partition.forget_producers(index, producer_ids)?;
             }
             _ => {}
@@ -272,8 +311,11 @@ impl Owner {
         if self.restored.is_empty() {
             let ids = (0..).map(|partition| TopicPartitionId::new(topic, partition));
             for id in ids {
-                if self.partitions.remove(&id).is_none() {
+                let Some(removed) = self.partitions.remove(&id) else {
                     return;
+                };
+                if let Some(undo) = &mut self.undo {
+                    undo.note(Before::Removed(Box::new(removed)));
                 }
             }
         }
@@ -283,12 +325,15 @@ impl Owner {
 
     fn apply_transactions(&mut self, index: JournalIndex, batch: &Bytes) -> Result<(), ApplyError> {
         for record in own_records(index, batch)? {
-            self.coordinator
-                .apply_record(
-                    record.key.as_deref().unwrap_or_default(),
-                    record.value.as_deref(),
-                )
+            let key = record.key.as_deref().unwrap_or_default();
+            let before = self
+                .coordinator
+                .apply_record(key, record.value.as_deref())
                 .map_err(|e| ApplyError(format!("record {index}: transaction state: {e}")))?;
+            if let Some(undo) = &mut self.undo {
+                let id = decode_key(key).expect("it was just applied");
+                undo.note(Before::Transaction(id, before.map(Box::new)));
+            }
         }
         Ok(())
     }
@@ -308,6 +353,10 @@ impl Owner {
                 record.value.as_deref(),
             )
             .map_err(|e| ApplyError(format!("record {index}: consumer offsets: {e}")))?;
+            if let Some(undo) = &mut self.undo {
+                let before = self.groups.before(partition, &record, producer);
+                undo.note(Before::Groups(partition, before));
+            }
             self.groups.apply(partition, &record, offset, producer);
         }
         Ok(())

@@ -11,10 +11,11 @@ use tidemark_types::{ErrorCode, MonoTime, ProducerEpoch, ProducerId, Tick};
 
 use crate::apply::Observation;
 use crate::commands::{
-    AddOffsets, AddPartitions, AlterConfigs, CreatePartitions, CreateTopics, CreatedTopic,
-    DeleteRecords, DeleteTopics, DeletedTopic, DescribedProducer, DescribedTransaction, EndTxn,
-    InitProducerId, ListTransactions, ListedTransaction, MoveLogStarts, NoteRefused, OffsetDelete,
-    OffsetFetch, Produce, Produced, TxnOffsetCommit, WriteTxnMarkers,
+    AbortTransaction, AddOffsets, AddPartitions, AlterConfigs, CreatePartitions, CreateTopics,
+    CreatedTopic, DeleteRecords, DeleteTopics, DeletedTopic, DescribedProducer,
+    DescribedTransaction, EndTxn, InitProducerId, Inspect, Inspected, ListTransactions,
+    ListedTransaction, MoveLogStarts, NoteRefused, OffsetDelete, OffsetFetch, Produce, Produced,
+    TxnOffsetCommit, WriteTxnMarkers,
 };
 use crate::record::Record;
 
@@ -79,6 +80,8 @@ pub enum Command {
     /// Of these partitions.
     DescribeProducers(Vec<(String, i32)>),
     WriteTxnMarkers(WriteTxnMarkers),
+    Inspect(Inspect),
+    AbortTransaction(AbortTransaction),
     /// A deadline is due: end what has timed out. Has no reply.
     Expire,
     /// Forget a few of the producers, transactional ids and offsets that nobody has used for long.
@@ -130,6 +133,8 @@ pub enum Reply {
     DescribeProducers(Vec<Result<Vec<DescribedProducer>, ErrorCode>>),
     /// One code per partition of the request, in its order.
     WriteTxnMarkers(Vec<ErrorCode>),
+    Inspect(Inspected),
+    AbortTransaction(Result<(), ErrorCode>),
 }
 
 /// Something a person may want to read in the log, once.
@@ -152,6 +157,19 @@ pub enum Event {
         timeout_ms: i32,
         client_id: Arc<str>,
         host: Arc<str>,
+    },
+    /// A client ended its transaction.
+    TransactionEnded { committed: bool },
+    /// A new session of an id that had one, with nothing open: the earlier one is fenced.
+    SessionReplaced {
+        transactional_id: Arc<str>,
+        producer_id: ProducerId,
+        old_epoch: ProducerEpoch,
+        new_epoch: ProducerEpoch,
+        old_client_id: Arc<str>,
+        old_host: Arc<str>,
+        by_client_id: Arc<str>,
+        by_host: Arc<str>,
     },
     /// An ongoing transaction was aborted because somebody else wanted it so.
     TransactionAborted {

@@ -32,7 +32,7 @@ impl Owner {
     pub(crate) fn begin(&self, now: &Now<'_>) -> Draft {
         Draft {
             index: self.last_index.next(),
-            tick: Tick::after(self.last_tick, now.tick),
+            tick: Tick::after(self.last_tick.max(self.tick_floor), now.tick),
             wall_ms: now.wall_ms,
             bytes: Record::payload_bytes(std::iter::empty()),
             appends: Vec::new(),

@@ -13,10 +13,12 @@ mod command;
 mod commands;
 mod draft;
 mod invariants;
+mod lost_reply;
 mod partition;
 mod record;
 mod replay;
 mod room;
+mod undo;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -71,6 +73,10 @@ pub struct Owner {
     deadline_of: HashMap<Arc<str>, Deadline>,
     /// From the end of the start on.
     sweeps: Option<Sweeps>,
+    /// `None`: the journal loses nothing.
+    undo: Option<undo::Undo>,
+    /// The next tick is above it, whatever the last record's is.
+    tick_floor: Tick,
 }
 
 impl Owner {
@@ -97,6 +103,8 @@ impl Owner {
             deadlines: BTreeSet::new(),
             deadline_of: HashMap::new(),
             sweeps: None,
+            undo: None,
+            tick_floor: Tick::ZERO,
         }
     }
 

@@ -6,6 +6,7 @@ use tidemark_record_batch::{BatchHeader, parse_control};
 use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, TopicPartitionId};
 
 use crate::apply::{Appended, ApplyError, ControlInfo, Watermarks};
+use crate::undo::Before;
 
 /// Log ends, producers and epochs of a partition. Its bytes are elsewhere: in the journal, the tail
 /// and the segments.
@@ -50,6 +51,15 @@ impl Partition {
             log_end_offset: self.log_end_offset,
             last_stable_offset: self.last_stable_offset(),
             leader_epoch: self.leader_epoch(),
+        }
+    }
+
+    /// What [`Partition::apply_log_start`] and [`Partition::apply_leader_epoch`] change.
+    pub(crate) fn before_start(&self) -> Before {
+        Before::Start {
+            id: self.id,
+            log_start_offset: self.log_start_offset,
+            epochs: self.epochs.clone(),
         }
     }
 

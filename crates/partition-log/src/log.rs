@@ -4,19 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use tidemark_abort_index::{AbortIndex, AbortedTxn};
 use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, Tick, TopicPartitionId};
 
-use crate::manifest::TailNote;
+use crate::manifest::{Compacted, TailNote};
 use crate::segment::{SegmentState, Slot};
 use crate::versions::Versions;
-use crate::{LeaderEpochs, LogStore, TailBatch, Version, Waiters};
-
-/// Kafka's default of `segment.bytes`.
-const DEFAULT_SEGMENT_BYTES: u64 = 1 << 30;
+use crate::{LeaderEpochs, LogStore, ReadResult, SegmentRules, TailBatch, Version, Waiters};
 
 /// A partition's log. The owner appends; any number of readers read at the same time; write-behind
 /// moves the oldest batches to segments. The lock is held for moments only, never over I/O.
@@ -24,7 +21,6 @@ pub struct PartitionLog {
     pub(crate) store: Arc<LogStore>,
     partition: TopicPartitionId,
     dir: PathBuf,
-    segment_bytes: AtomicU64,
     inner: Mutex<Inner>,
     /// One write-behind at a time.
     pub(crate) flushing: Mutex<()>,
@@ -34,12 +30,16 @@ pub struct PartitionLog {
 }
 
 pub(crate) struct Inner {
+    pub(crate) rules: SegmentRules,
     pub(crate) versions: Versions,
     /// Oldest first; the offsets follow those of the last segment.
     pub(crate) tail: VecDeque<TailBatch>,
     /// Bytes of the batches in the tail.
     pub(crate) tail_bytes: u64,
     pub(crate) aborted: AbortIndex,
+    /// How often compaction has taken entries out of `aborted`.
+    pub(crate) aborted_removals: u64,
+    pub(crate) compacted: Compacted,
     pub(crate) epochs: LeaderEpochs,
     /// By offset; every segment holds at least one batch.
     pub(crate) segments: Vec<Slot>,
@@ -61,12 +61,29 @@ impl Inner {
             .map_or(self.end_offset, |batch| batch.base_offset)
     }
 
+    /// First offset from which on may be read: between it and the first batch that is held there is
+    /// at most what compaction has removed.
+    pub(crate) fn first_readable(&self) -> i64 {
+        self.first_held().min(self.log_start_offset)
+    }
+
     /// First offset that is held anywhere.
     pub(crate) fn first_held(&self) -> i64 {
         self.segments
             .first()
             .map_or_else(|| self.tail_start(), |slot| slot.written.base_offset)
     }
+}
+
+/// What a log is made of that is not new.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) epochs: LeaderEpochs,
+    pub(crate) aborted: AbortIndex,
+    pub(crate) compacted: Compacted,
+    pub(crate) segments: Vec<Slot>,
+    pub(crate) end_offset: i64,
+    pub(crate) log_start_offset: i64,
 }
 
 impl PartitionLog {
@@ -81,23 +98,26 @@ impl PartitionLog {
         PartitionLog::with_parts(
             store,
             partition,
-            epochs,
-            AbortIndex::default(),
-            Vec::new(),
-            0,
-            0,
+            Parts {
+                epochs,
+                ..Parts::default()
+            },
         )
     }
 
     pub(crate) fn with_parts(
         store: &Arc<LogStore>,
         partition: TopicPartitionId,
-        epochs: LeaderEpochs,
-        aborted: AbortIndex,
-        segments: Vec<Slot>,
-        end_offset: i64,
-        log_start_offset: i64,
+        parts: Parts,
     ) -> Arc<PartitionLog> {
+        let Parts {
+            epochs,
+            aborted,
+            compacted,
+            segments,
+            end_offset,
+            log_start_offset,
+        } = parts;
         let starts_empty = segments.is_empty();
         let first = Version {
             tick: Tick::ZERO,
@@ -111,12 +131,14 @@ impl PartitionLog {
             store: store.clone(),
             partition,
             dir: store.partition_dir(partition),
-            segment_bytes: AtomicU64::new(DEFAULT_SEGMENT_BYTES),
             inner: Mutex::new(Inner {
+                rules: SegmentRules::default(),
                 versions: Versions::new(first),
                 tail: VecDeque::new(),
                 tail_bytes: 0,
                 aborted,
+                aborted_removals: 0,
+                compacted,
                 epochs,
                 segments,
                 end_offset,
@@ -149,16 +171,13 @@ impl PartitionLog {
         &self.dir
     }
 
-    /// `segment.bytes`: a segment is rolled when the next batch would make it larger.
-    pub fn set_segment_bytes(&self, bytes: u64) {
-        self.segment_bytes.store(bytes.max(1), Ordering::Relaxed);
+    /// When segments are rolled, from the next batch on that is written behind.
+    pub fn set_segment_rules(&self, rules: SegmentRules) {
+        self.lock().rules = rules;
     }
 
-    /// Never more than an int32: positions in Kafka's indexes are one.
-    pub(crate) fn segment_bytes(&self) -> u64 {
-        self.segment_bytes
-            .load(Ordering::Relaxed)
-            .min(i32::MAX as u64)
+    pub(crate) fn segment_rules(&self) -> SegmentRules {
+        self.lock().rules
     }
 
     /// The fetches that wait for this partition.
@@ -316,15 +335,25 @@ impl PartitionLog {
     /// (producer id, first offset), by first offset. With `upper` the last stable offset of a
     /// published version or less, the answer is as of that version.
     pub fn aborted(&self, from: i64, upper: i64) -> Vec<(ProducerId, i64)> {
-        let mut found: Vec<(ProducerId, i64)> = self
-            .lock()
-            .aborted
-            .lookup(from, upper)
-            .into_iter()
-            .map(|txn| (txn.producer_id, txn.first_offset))
-            .collect();
-        found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
-        found
+        let found = self.lock().aborted.lookup(from, upper);
+        by_first_offset(found)
+    }
+
+    /// The same for what `read` has returned. `None` when compaction has meanwhile forgotten aborted
+    /// transactions, of which that may hold records still: then it must be read again.
+    pub fn aborted_in(
+        &self,
+        read: &ReadResult,
+        from: i64,
+        upper: i64,
+    ) -> Option<Vec<(ProducerId, i64)>> {
+        let inner = self.lock();
+        if inner.aborted_removals != read.aborted_removals {
+            return None;
+        }
+        let found = inner.aborted.lookup(from, upper);
+        drop(inner);
+        Some(by_first_offset(found))
     }
 
     /// The leader epoch of the record at an offset; `None` when that is not known any more.
@@ -351,6 +380,15 @@ impl PartitionLog {
             .map(|slot| slot.written)
             .collect()
     }
+}
+
+fn by_first_offset(found: Vec<AbortedTxn>) -> Vec<(ProducerId, i64)> {
+    let mut found: Vec<(ProducerId, i64)> = found
+        .into_iter()
+        .map(|txn| (txn.producer_id, txn.first_offset))
+        .collect();
+    found.sort_unstable_by_key(|&(producer_id, first_offset)| (first_offset, producer_id));
+    found
 }
 
 pub(crate) fn first_needed(inner: &Inner) -> Option<JournalIndex> {

@@ -25,6 +25,7 @@ pub struct SegmentManifest {
     pub segments: Vec<SegmentState>,
     pub epochs: LeaderEpochs,
     pub aborted: AbortIndex,
+    pub compacted: Compacted,
     /// What the tick index will say of the batches in the tail and replay cannot tell: their effects
     /// are in the partition's own block, only their bytes come again.
     pub tail: Vec<TailNote>,
@@ -41,7 +42,17 @@ pub struct TailNote {
 }
 
 /// Encoded size of one segment.
-const SEGMENT_BYTES: usize = 6 * 8 + 4 + 1;
+const SEGMENT_BYTES: usize = 6 * 8 + 4 + 4 + 1;
+
+/// How far compaction has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Compacted {
+    /// Below it no earlier record of a key is left that has a later one below it.
+    pub to_offset: i64,
+    /// When the first tombstone or marker below it may go that only waits for that, in milliseconds
+    /// since 1970.
+    pub next_horizon_ms: Option<i64>,
+}
 
 impl TailNote {
     fn of(batch: &TailBatch) -> TailNote {
@@ -68,6 +79,7 @@ impl SegmentManifest {
         out.extend_from_slice(&(self.segments.len() as u32).to_be_bytes());
         for segment in &self.segments {
             out.extend_from_slice(&segment.base_offset.to_be_bytes());
+            out.extend_from_slice(&segment.generation.to_be_bytes());
             out.extend_from_slice(&segment.next_offset.to_be_bytes());
             out.extend_from_slice(&segment.log_bytes.to_be_bytes());
             out.extend_from_slice(&segment.entries.to_be_bytes());
@@ -89,6 +101,10 @@ impl SegmentManifest {
             // Offsets begin at 0: -1 is none.
             out.extend_from_slice(&note.txn_first_offset.unwrap_or(-1).to_be_bytes());
         }
+        out.extend_from_slice(&self.compacted.to_offset.to_be_bytes());
+        // No clock shows the last millisecond there is.
+        let horizon = self.compacted.next_horizon_ms.unwrap_or(i64::MAX);
+        out.extend_from_slice(&horizon.to_be_bytes());
         out.extend_from_slice(&self.aborted.encode());
         out
     }
@@ -105,6 +121,7 @@ impl SegmentManifest {
         for _ in 0..count {
             segments.push(SegmentState {
                 base_offset: f.i64()?,
+                generation: f.u32()?,
                 next_offset: f.i64()?,
                 log_bytes: f.u64()?,
                 entries: f.u64()?,
@@ -128,6 +145,10 @@ impl SegmentManifest {
                 txn_first_offset: Some(f.i64()?).filter(|offset| *offset >= 0),
             });
         }
+        let compacted = Compacted {
+            to_offset: f.i64()?,
+            next_horizon_ms: Some(f.i64()?).filter(|horizon| *horizon != i64::MAX),
+        };
         let manifest = SegmentManifest {
             log_start_offset,
             synced_end_offset,
@@ -136,6 +157,7 @@ impl SegmentManifest {
             segments,
             epochs: LeaderEpochs::from_entries(epochs)?,
             aborted: AbortIndex::decode(f.0).ok()?,
+            compacted,
             tail,
         };
         manifest.is_coherent().then_some(manifest)
@@ -187,6 +209,7 @@ impl PartitionLog {
             segments,
             epochs: inner.epochs.clone(),
             aborted: inner.aborted.clone(),
+            compacted: inner.compacted,
             tail: inner.tail.iter().map(TailNote::of).collect(),
         }
     }

@@ -78,6 +78,27 @@ pub(crate) fn segment_file_name(base_offset: i64, kind: FileKind) -> String {
     format!("{base_offset:020}.{}", kind.extension())
 }
 
+/// Files that compaction has written are in a directory of their own, below the partition's, so
+/// that they and those they take the place of are there at the same time under the names that
+/// Kafka's tools expect. Generation 0 is what write-behind has written, in the partition's own
+/// directory; each run of compaction has the next one.
+pub(crate) fn generation_dir(partition_dir: &Path, generation: u32) -> PathBuf {
+    match generation {
+        0 => partition_dir.to_owned(),
+        _ => partition_dir.join(generation_dir_name(generation)),
+    }
+}
+
+pub(crate) fn generation_dir_name(generation: u32) -> String {
+    format!("compacted-{generation:010}")
+}
+
+/// The generation that a directory name stands for; `None` when the name is not one of ours.
+pub(crate) fn parse_generation_dir(name: &str) -> Option<u32> {
+    let generation = name.strip_prefix("compacted-")?.parse().ok()?;
+    (generation > 0 && generation_dir_name(generation) == name).then_some(generation)
+}
+
 pub(crate) fn segment_path(dir: &Path, base_offset: i64, kind: FileKind) -> PathBuf {
     dir.join(segment_file_name(base_offset, kind))
 }
@@ -119,6 +140,15 @@ mod tests {
         for kind in FileKind::ALL {
             let name = segment_file_name(42, kind);
             assert_eq!(parse_segment_file(&name), Some((42, kind)));
+        }
+        assert_eq!(parse_generation_dir("compacted-0000000042"), Some(42));
+        for foreign in [
+            "compacted-0000000000",
+            "compacted-42",
+            "0000000042",
+            "compacted-",
+        ] {
+            assert_eq!(parse_generation_dir(foreign), None, "{foreign}");
         }
         for foreign in [
             "42.log",

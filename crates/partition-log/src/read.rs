@@ -6,7 +6,7 @@ use crate::log::Inner;
 use crate::segment::{Flow, SegmentReader, SegmentState};
 use crate::{LogError, PartitionLog, TailBatch};
 
-/// Whole batches, in order and without a gap.
+/// Whole batches, in order, and without a gap but where compaction has removed some.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReadResult {
     /// One or more batches each.
@@ -18,6 +18,8 @@ pub struct ReadResult {
     /// Last offset of the last batch. Aborted transactions are to be looked up to the offset after
     /// it ([`ReadResult::next_offset`]), or to the bound of the read if that is lower.
     pub last_offset: Option<i64>,
+    /// As of the look at the log; see [`PartitionLog::aborted_in`].
+    pub(crate) aborted_removals: u64,
 }
 
 impl ReadResult {
@@ -87,6 +89,7 @@ impl PartitionLog {
         let plan = {
             let inner = self.lock();
             check_range(&inner, from)?;
+            out.aborted_removals = inner.aborted_removals;
             if from >= upper || from >= inner.end_offset {
                 return Ok(out);
             }
@@ -129,7 +132,7 @@ fn check_range(inner: &Inner, from: i64) -> Result<(), LogError> {
     if inner.closed {
         return Err(LogError::Closed);
     }
-    let (start, end) = (inner.first_held(), inner.end_offset);
+    let (start, end) = (inner.first_readable(), inner.end_offset);
     if from < start || from > end {
         return Err(LogError::OutOfRange {
             offset: from,

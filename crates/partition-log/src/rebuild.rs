@@ -66,7 +66,8 @@ impl SegmentManifest {
     /// Only lengths are compared: bytes that are there and wrong are found by their checksums when
     /// they are read.
     ///
-    /// Errors: I/O errors; `Damaged` when a `.tickindex` entry below the loss cannot be read.
+    /// Errors: `Short` for a segment that compaction has written, which the journal cannot mend; I/O
+    /// errors; `Damaged` when a `.tickindex` entry below the loss cannot be read.
     pub fn shortened(
         &self,
         store: &Arc<LogStore>,
@@ -76,6 +77,10 @@ impl SegmentManifest {
             let Some(found) = look(store, partition, state)? else {
                 continue;
             };
+            if state.generation > 0 {
+                // What compaction has written is in no journal.
+                return Err(found.error);
+            }
             let mended = match found.whole_entries {
                 0 => SegmentState::empty(state.base_offset),
                 whole => first_entries(store, partition, state, whole)?,
@@ -178,7 +183,7 @@ fn look(
     partition: TopicPartitionId,
     state: &SegmentState,
 ) -> Result<Option<Loss>, LogError> {
-    let dir = store.partition_dir(partition);
+    let dir = state.id().dir(&store.partition_dir(partition));
     let mut error = None;
     let mut lens = [0; 2];
     let files = [

@@ -2,12 +2,17 @@
 //! names is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
+use tidemark_disk::Disk;
 use tidemark_types::TopicPartitionId;
 
-use crate::names::{FileKind, MARK, parse_partition_dir, parse_segment_file, segment_path};
-use crate::segment::{SegmentState, Slot, entry_error};
+use crate::log::Parts;
+use crate::names::{
+    FileKind, MARK, parse_generation_dir, parse_partition_dir, parse_segment_file, segment_path,
+};
+use crate::segment::{SegmentId, SegmentState, Slot, entry_error};
 use crate::tick_index::{Entries, TICK_HEADER_BYTES, TickIndexHeader, entry_position};
 use crate::{LogError, LogStore, PartitionLog, SegmentManifest};
 
@@ -33,11 +38,14 @@ impl PartitionLog {
         let log = PartitionLog::with_parts(
             store,
             partition,
-            manifest.epochs,
-            manifest.aborted,
-            slots,
-            manifest.synced_end_offset,
-            manifest.log_start_offset,
+            Parts {
+                epochs: manifest.epochs,
+                aborted: manifest.aborted,
+                compacted: manifest.compacted,
+                segments: slots,
+                end_offset: manifest.synced_end_offset,
+                log_start_offset: manifest.log_start_offset,
+            },
         );
         log.note_tail(manifest.tail);
         Ok(log)
@@ -50,7 +58,7 @@ fn check_segment(
     state: &SegmentState,
     active: bool,
 ) -> Result<(), LogError> {
-    let dir = store.partition_dir(partition);
+    let dir = state.id().dir(&store.partition_dir(partition));
     cut(store, partition, state, FileKind::Log, state.log_bytes)?;
     let tick_bytes = entry_position(state.entries);
     cut(store, partition, state, FileKind::TickIndex, tick_bytes)?;
@@ -120,7 +128,8 @@ fn cut(
     kind: FileKind,
     expected: u64,
 ) -> Result<(), LogError> {
-    let path = segment_path(&store.partition_dir(partition), state.base_offset, kind);
+    let dir = state.id().dir(&store.partition_dir(partition));
+    let path = segment_path(&dir, state.base_offset, kind);
     let on_file = |e| LogError::io(&path, e);
     let file = match store.files.get(&path) {
         Err(error) if error.is_not_found() => {
@@ -147,8 +156,8 @@ fn cut(
     Ok(())
 }
 
-/// Removes the directories and files of our naming that are not in `named` (partition → base
-/// offsets of its segments): what was written after the checkpoint, or belonged to a deleted topic.
+/// Removes the directories and files of our naming that are not in `named` (partition → its
+/// segments): what was written after the checkpoint, or belonged to a deleted topic.
 /// Names that are not ours are left alone. Returns what was removed, relative to the directory of
 /// partitions, sorted.
 ///
@@ -160,7 +169,7 @@ fn cut(
 /// the directory is this cluster's.
 pub fn remove_unreferenced(
     store: &LogStore,
-    named: &BTreeMap<TopicPartitionId, BTreeSet<i64>>,
+    named: &BTreeMap<TopicPartitionId, BTreeSet<SegmentId>>,
 ) -> Result<Vec<String>, LogError> {
     let disk = store.disk();
     let root = store.root();
@@ -173,28 +182,70 @@ pub fn remove_unreferenced(
             continue;
         };
         let dir = root.join(&entry.name);
-        let on_dir = |e| LogError::io(&dir, e);
         let empty = BTreeSet::new();
-        let bases = named.get(&partition).unwrap_or(&empty);
+        let sweep = Sweep {
+            disk: &**disk,
+            named: named.get(&partition).unwrap_or(&empty),
+        };
+        sweep.dir(&dir, &entry.name, 0, &mut removed)?;
+    }
+    if !removed.is_empty() {
+        disk.sync_dir(root).map_err(|e| LogError::io(root, e))?;
+    }
+    Ok(removed)
+}
+
+/// What is named of one partition.
+struct Sweep<'a> {
+    disk: &'a dyn Disk,
+    named: &'a BTreeSet<SegmentId>,
+}
+
+impl Sweep<'_> {
+    /// Removes what is not named from `dir`, the files of one generation, and `dir` itself if
+    /// nothing is left in it. True when it is gone.
+    fn dir(
+        &self,
+        dir: &Path,
+        name: &str,
+        generation: u32,
+        removed: &mut Vec<String>,
+    ) -> Result<bool, LogError> {
+        let on_dir = |e| LogError::io(dir, e);
         let mut kept = 0;
-        for file in disk.list(&dir).map_err(on_dir)? {
-            match parse_segment_file(&file.name) {
-                Some((base_offset, _)) if !file.is_dir && !bases.contains(&base_offset) => {
-                    let path = dir.join(&file.name);
-                    disk.remove_file(&path)
-                        .map_err(|e| LogError::io(&path, e))?;
-                    removed.push(format!("{}/{}", entry.name, file.name));
+        let before = removed.len();
+        for entry in self.disk.list(dir).map_err(on_dir)? {
+            let path = dir.join(&entry.name);
+            let name = format!("{name}/{}", entry.name);
+            let gone = match (parse_segment_file(&entry.name), entry.is_dir) {
+                (Some((base_offset, _)), false) => {
+                    let id = SegmentId {
+                        base_offset,
+                        generation,
+                    };
+                    let unnamed = !self.named.contains(&id);
+                    if unnamed {
+                        self.disk
+                            .remove_file(&path)
+                            .map_err(|e| LogError::io(&path, e))?;
+                        removed.push(name);
+                    }
+                    unnamed
                 }
-                _ => kept += 1,
-            }
+                (_, true) if generation == 0 => match parse_generation_dir(&entry.name) {
+                    Some(generation) => self.dir(&path, &name, generation, removed)?,
+                    None => false,
+                },
+                _ => false,
+            };
+            kept += usize::from(!gone);
         }
         if kept == 0 {
-            disk.remove_dir(&dir).map_err(on_dir)?;
-            removed.push(entry.name);
-        } else {
-            disk.sync_dir(&dir).map_err(on_dir)?;
+            self.disk.remove_dir(dir).map_err(on_dir)?;
+            removed.push(name.to_owned());
+        } else if removed.len() > before {
+            self.disk.sync_dir(dir).map_err(on_dir)?;
         }
+        Ok(kept == 0)
     }
-    disk.sync_dir(root).map_err(|e| LogError::io(root, e))?;
-    Ok(removed)
 }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use parking_lot::Mutex;
 use tidemark_types::TopicPartitionId;
 
-use crate::trim::segment_files;
-use crate::{LogError, LogStore};
+use crate::{LogError, LogStore, SegmentId};
 
 /// Directories of deleted partitions, and files of segments that were given up, which wait for their
 /// removal. Two checkpoints are kept, so they go when two were completed whose blocks were taken
@@ -49,8 +48,8 @@ impl Retired {
     }
 
     /// [`Retired::retire_files`] for all files of a segment.
-    pub fn retire_segment(&self, store: &LogStore, partition: TopicPartitionId, base_offset: i64) {
-        self.retire_files(segment_files(&store.partition_dir(partition), base_offset));
+    pub fn retire_segment(&self, store: &LogStore, partition: TopicPartitionId, id: SegmentId) {
+        self.retire_files(id.files(&store.partition_dir(partition)));
     }
 
     fn give(&self, given: impl IntoIterator<Item = Given>) {

@@ -12,8 +12,6 @@ use crate::segment::{SegmentReader, SegmentState};
 use crate::tick_index::TickEntry;
 use crate::{LogError, LogStore};
 
-/// Kafka's `index.interval.bytes`: bytes of batches between two index entries.
-const INDEX_INTERVAL_BYTES: u64 = 4096;
 /// Version of a `.txnindex` entry.
 const TXN_INDEX_VERSION: i16 = 0;
 
@@ -30,6 +28,8 @@ struct Indexes {
 
 struct Builder {
     base_offset: i64,
+    /// `index.interval.bytes`.
+    interval_bytes: u64,
     indexes: Indexes,
     bytes_since_entry: u64,
     /// Largest timestamp so far and the last offset of its batch.
@@ -38,9 +38,10 @@ struct Builder {
 }
 
 impl Builder {
-    fn new(base_offset: i64) -> Builder {
+    fn new(base_offset: i64, interval_bytes: u64) -> Builder {
         Builder {
             base_offset,
+            interval_bytes,
             indexes: Indexes::default(),
             bytes_since_entry: 0,
             max: None,
@@ -57,10 +58,10 @@ impl Builder {
     /// In the order in which Kafka's `LogSegment.append` does it: the batch counts towards the
     /// next entry, not towards its own.
     fn push(&mut self, entry: &TickEntry) {
-        if self.max.is_none_or(|(max, _)| entry.max_timestamp > max) {
+        if !entry.is_empty() && self.max.is_none_or(|(max, _)| entry.max_timestamp > max) {
             self.max = Some((entry.max_timestamp, entry.last_offset));
         }
-        if self.bytes_since_entry > INDEX_INTERVAL_BYTES {
+        if self.bytes_since_entry > self.interval_bytes {
             let relative = self.relative(entry.last_offset);
             self.indexes.offsets.extend_from_slice(&relative);
             self.indexes
@@ -110,16 +111,18 @@ type WrittenFiles = Vec<(PathBuf, Arc<dyn DiskFile>)>;
 /// transactions has no `.txnindex`, as in Kafka.
 pub(crate) fn build_indexes(
     store: &LogStore,
-    dir: &Path,
+    partition_dir: &Path,
     state: &SegmentState,
+    interval_bytes: u64,
 ) -> Result<WrittenFiles, LogError> {
-    let mut builder = Builder::new(state.base_offset);
-    SegmentReader::open(&store.files, dir, *state)?.scan(0, |_, entry| {
+    let mut builder = Builder::new(state.base_offset, interval_bytes);
+    SegmentReader::open(&store.files, partition_dir, *state)?.scan(0, |_, entry| {
         builder.push(entry);
         true
     })?;
     let indexes = builder.finish();
     let mut written = Vec::new();
+    let dir = state.id().dir(partition_dir);
     for (kind, bytes) in [
         (FileKind::OffsetIndex, &indexes.offsets),
         (FileKind::TimeIndex, &indexes.times),
@@ -128,7 +131,7 @@ pub(crate) fn build_indexes(
         if kind == FileKind::TxnIndex && bytes.is_empty() {
             continue;
         }
-        let path = segment_path(dir, state.base_offset, kind);
+        let path = segment_path(&dir, state.base_offset, kind);
         let file = store.files.create(&path)?;
         file.write_at(bytes, 0)
             .map_err(|e| LogError::io(&path, e))?;

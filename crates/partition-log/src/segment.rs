@@ -1,6 +1,6 @@
 //! One segment: what is known of it in memory, and reading batches from its files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,17 +9,43 @@ use tidemark_record_batch::{BatchHeader, HEADER_BYTES, crc_is_valid};
 use tidemark_types::{JournalIndex, Tick};
 
 use crate::files::FileCache;
-use crate::names::{FileKind, segment_path};
+use crate::names::{FileKind, generation_dir, segment_path};
+use crate::roll::Began;
 use crate::tick_index::{Entries, EntryError, TickEntry};
 use crate::{LogError, ReadResult};
 
 /// Most bytes of one `pread`, unless one batch is larger.
 const MAX_PIECE_BYTES: u64 = 1 << 20;
 
+/// Which segment of a partition: two of one base offset are of different generations.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SegmentId {
+    pub base_offset: i64,
+    /// 0 as write-behind wrote it; the run of compaction that wrote it otherwise.
+    pub generation: u32,
+}
+
+impl SegmentId {
+    /// Every file that it may have.
+    pub(crate) fn files(self, partition_dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+        let dir = self.dir(partition_dir);
+        FileKind::ALL
+            .into_iter()
+            .map(move |kind| segment_path(&dir, self.base_offset, kind))
+    }
+
+    /// Where its files are, of a partition whose directory is `partition_dir`.
+    pub(crate) fn dir(self, partition_dir: &Path) -> PathBuf {
+        generation_dir(partition_dir, self.generation)
+    }
+}
+
 /// How far a segment's files may be read. A value: what a reader holds never changes under it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentState {
     pub base_offset: i64,
+    /// See [`SegmentId`].
+    pub generation: u32,
     /// Offset after the last record.
     pub next_offset: i64,
     /// Bytes of the `.log` file.
@@ -36,9 +62,18 @@ pub struct SegmentState {
 }
 
 impl SegmentState {
+    /// The segment whose state this is.
+    pub fn id(&self) -> SegmentId {
+        SegmentId {
+            base_offset: self.base_offset,
+            generation: self.generation,
+        }
+    }
+
     pub(crate) fn empty(base_offset: i64) -> SegmentState {
         SegmentState {
             base_offset,
+            generation: 0,
             next_offset: base_offset,
             log_bytes: 0,
             entries: 0,
@@ -62,6 +97,8 @@ pub(crate) struct Slot {
     pub(crate) unsynced_from: Option<JournalIndex>,
     /// The same for the sync in progress.
     pub(crate) syncing_from: Option<JournalIndex>,
+    /// When it began, once that was needed.
+    pub(crate) began: Option<Began>,
 }
 
 impl Slot {
@@ -72,6 +109,7 @@ impl Slot {
             syncing: None,
             unsynced_from: None,
             syncing_from: None,
+            began: None,
         }
     }
 
@@ -83,6 +121,7 @@ impl Slot {
             syncing: None,
             unsynced_from: None,
             syncing_from: None,
+            began: None,
         }
     }
 
@@ -102,24 +141,25 @@ pub(crate) enum Flow {
 }
 
 /// Open files of one segment, as far as `state` lets them be read.
-pub(crate) struct SegmentReader<'a> {
-    dir: &'a Path,
+pub(crate) struct SegmentReader {
+    dir: PathBuf,
     state: SegmentState,
     log: Arc<dyn DiskFile>,
     tick_index: Arc<dyn DiskFile>,
 }
 
-impl<'a> SegmentReader<'a> {
+impl SegmentReader {
     pub(crate) fn open(
         files: &FileCache,
-        dir: &'a Path,
+        partition_dir: &Path,
         state: SegmentState,
-    ) -> Result<SegmentReader<'a>, LogError> {
+    ) -> Result<SegmentReader, LogError> {
+        let dir = state.id().dir(partition_dir);
         Ok(SegmentReader {
+            log: files.get(&segment_path(&dir, state.base_offset, FileKind::Log))?,
+            tick_index: files.get(&segment_path(&dir, state.base_offset, FileKind::TickIndex))?,
             dir,
             state,
-            log: files.get(&segment_path(dir, state.base_offset, FileKind::Log))?,
-            tick_index: files.get(&segment_path(dir, state.base_offset, FileKind::TickIndex))?,
         })
     }
 
@@ -131,12 +171,12 @@ impl<'a> SegmentReader<'a> {
     }
 
     fn entry_error(&self, error: EntryError) -> LogError {
-        entry_error(self.dir, self.state.base_offset, error)
+        entry_error(&self.dir, self.state.base_offset, error)
     }
 
-    fn damaged(&self, position: u64, what: &'static str) -> LogError {
+    pub(crate) fn damaged(&self, position: u64, what: &'static str) -> LogError {
         LogError::Damaged {
-            path: segment_path(self.dir, self.state.base_offset, FileKind::Log),
+            path: segment_path(&self.dir, self.state.base_offset, FileKind::Log),
             position,
             what,
         }
@@ -145,7 +185,7 @@ impl<'a> SegmentReader<'a> {
     fn read_log(&self, position: u64, len: usize) -> Result<Vec<u8>, LogError> {
         let mut bytes = vec![0; len];
         let got = self.log.read_at(&mut bytes, position).map_err(|e| {
-            let path = segment_path(self.dir, self.state.base_offset, FileKind::Log);
+            let path = segment_path(&self.dir, self.state.base_offset, FileKind::Log);
             LogError::io(&path, e)
         })?;
         if got < len {
@@ -185,14 +225,64 @@ impl<'a> SegmentReader<'a> {
     pub(crate) fn batch(&self, entry: &TickEntry) -> Result<Bytes, LogError> {
         let position = u64::from(entry.position);
         let bytes = self.read_log(position, entry.size_bytes as usize)?;
-        let (header, size) = self.check_header(&bytes, position)?;
+        self.check_batch(entry, &bytes)?;
+        Ok(Bytes::from(bytes))
+    }
+
+    fn check_batch(&self, entry: &TickEntry, bytes: &[u8]) -> Result<(), LogError> {
+        let position = u64::from(entry.position);
+        let (header, size) = self.check_header(bytes, position)?;
         if size != bytes.len() || header.base_offset != entry.base_offset {
             return Err(self.damaged(position, "not the batch that the .tickindex names"));
         }
-        if !crc_is_valid(&bytes) {
+        if !crc_is_valid(bytes) {
             return Err(self.damaged(position, "the batch's checksum does not match"));
         }
-        Ok(Bytes::from(bytes))
+        Ok(())
+    }
+
+    /// Calls `each` with the index, the entry and the bytes of each batch from entry `from` on, read
+    /// in large pieces, until it says stop (false).
+    pub(crate) fn each_batch(
+        &self,
+        from: u64,
+        mut each: impl FnMut(u64, &TickEntry, &Bytes) -> Result<bool, LogError>,
+    ) -> Result<(), LogError> {
+        let mut at = from;
+        while at < self.state.entries {
+            let mut piece: Vec<TickEntry> = Vec::new();
+            let mut len = 0;
+            self.scan(at, |_, entry| {
+                let size = u64::from(entry.size_bytes);
+                let fits = piece.is_empty() || len + size <= MAX_PIECE_BYTES;
+                if fits {
+                    piece.push(*entry);
+                    len += size;
+                }
+                fits
+            })?;
+            let Some(first) = piece.first() else {
+                return Ok(());
+            };
+            let start = u64::from(first.position);
+            let bytes = Bytes::from(self.read_log(start, len as usize)?);
+            let mut taken = 0;
+            for entry in &piece {
+                let position = start + taken as u64;
+                if u64::from(entry.position) != position {
+                    return Err(self.damaged(position, "not where the .tickindex says"));
+                }
+                let end = taken + entry.size_bytes as usize;
+                let batch = bytes.slice(taken..end);
+                self.check_batch(entry, &batch)?;
+                if !each(at, entry, &batch)? {
+                    return Ok(());
+                }
+                taken = end;
+                at += 1;
+            }
+        }
+        Ok(())
     }
 
     /// Calls `each` with all bytes of the `.log` file, piece by piece.

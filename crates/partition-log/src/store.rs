@@ -9,7 +9,7 @@ use tidemark_types::TopicPartitionId;
 
 use crate::LogError;
 use crate::files::FileCache;
-use crate::names::{MARK, PARTITIONS, partition_dir_name};
+use crate::names::{MARK, PARTITIONS, parse_generation_dir, partition_dir_name};
 
 #[derive(Clone, Debug)]
 pub struct StoreSettings {
@@ -95,11 +95,19 @@ impl LogStore {
         Ok(())
     }
 
-    /// Removes one file. Only when neither checkpoint names it: see [`crate::Retired`].
+    /// Removes one file, and the directory of a run of compaction with its last one. Only when neither
+    /// checkpoint names it: see [`crate::Retired`].
     pub(crate) fn remove_file(&self, path: &Path) -> Result<(), LogError> {
         let removed = self.disk.remove_file(path);
         // After it: a reader that came late does not hold the disk's space for long.
         self.files.forget(path);
+        if let Some(dir) = path.parent()
+            && let Some(name) = dir.file_name()
+            && parse_generation_dir(&name.to_string_lossy()).is_some()
+        {
+            // Fails for as long as there is another file in it.
+            let _there_is_another = self.disk.remove_dir(dir);
+        }
         match removed {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(LogError::io(path, e)),
             _ => Ok(()),

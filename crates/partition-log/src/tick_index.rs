@@ -23,10 +23,11 @@
 //! ```
 //!
 //! The running maximum makes a search by timestamp a binary search although timestamps of batches
-//! do not rise.
+//! do not rise. A batch that compaction has emptied keeps its maximum timestamp and does not count;
+//! before the first record it is i64::MIN.
 
 use tidemark_disk::{DiskFile, read_exact_at};
-use tidemark_record_batch::ControlType;
+use tidemark_record_batch::{BatchHeader, ControlType, HEADER_BYTES};
 use tidemark_types::{JournalIndex, ProducerEpoch, ProducerId, Tick, TopicId, TopicPartitionId};
 
 use crate::bytes_io::{Fields, crc32c};
@@ -122,6 +123,31 @@ pub struct TickEntry {
 }
 
 impl TickEntry {
+    /// Compaction has left the batch's header and nothing else: it has no record with its maximum
+    /// timestamp, nor any other.
+    pub fn is_empty(&self) -> bool {
+        self.size_bytes as usize == HEADER_BYTES
+    }
+
+    /// The entry of the same batch at another position, after batches whose largest timestamp is
+    /// `running_max`; `header` is what compaction has made of the batch's. Its tick, its journal
+    /// record and the last stable offset after it are history and stay.
+    pub(crate) fn moved(&self, header: &BatchHeader, position: u32, running_max: i64) -> TickEntry {
+        let mut entry = TickEntry {
+            position,
+            size_bytes: u32::try_from(header.size_bytes()).expect("a batch length is an int32"),
+            base_timestamp: header.base_timestamp,
+            max_timestamp: header.max_timestamp,
+            running_max_timestamp: running_max,
+            attributes: header.attributes.0,
+            ..*self
+        };
+        if !entry.is_empty() {
+            entry.running_max_timestamp = running_max.max(header.max_timestamp);
+        }
+        entry
+    }
+
     /// The entry of a batch at `position`, after batches whose largest timestamp is `running_max`.
     pub(crate) fn of(batch: &TailBatch, position: u32, running_max: i64) -> TickEntry {
         TickEntry {

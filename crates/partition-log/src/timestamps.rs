@@ -40,6 +40,18 @@ impl PartitionLog {
         target_ms: i64,
         upper: i64,
     ) -> Result<Option<TimestampOffset>, LogError> {
+        match self.find_timestamp(target_ms, upper) {
+            // A segment was replaced between the look and the read.
+            Err(error) if error.is_not_found() => self.find_timestamp(target_ms, upper),
+            done => done,
+        }
+    }
+
+    fn find_timestamp(
+        &self,
+        target_ms: i64,
+        upper: i64,
+    ) -> Result<Option<TimestampOffset>, LogError> {
         // A batch's header may promise a timestamp that none of its records has, or the record
         // may lie below the log start: then the search goes on behind that batch.
         let mut from = self.lock().log_start_offset;
@@ -114,6 +126,14 @@ impl PartitionLog {
     ///
     /// Errors: `Damaged`, I/O errors, `Closed`.
     pub fn max_timestamp(&self, upper: i64) -> Result<Option<TimestampOffset>, LogError> {
+        match self.find_max_timestamp(upper) {
+            // A segment was replaced between the look and the read.
+            Err(error) if error.is_not_found() => self.find_max_timestamp(upper),
+            done => done,
+        }
+    }
+
+    fn find_max_timestamp(&self, upper: i64) -> Result<Option<TimestampOffset>, LogError> {
         let log_start = self.lock().log_start_offset;
         let Some(batch) = self.highest_batch(log_start, upper)? else {
             return Ok(None);
@@ -272,7 +292,7 @@ impl PartitionLog {
     }
 }
 
-impl SegmentReader<'_> {
+impl SegmentReader {
     /// The first batch that ends at or after `from` and has a timestamp at or after `target_ms`.
     fn first_at(&self, target_ms: i64, from: i64) -> Result<Option<Bytes>, LogError> {
         let Some((index, entry)) = self.search(|e| e.running_max_timestamp < target_ms)? else {
@@ -284,7 +304,8 @@ impl SegmentReader<'_> {
         // The running maximum was reached before `from`: it says nothing about what follows.
         let mut found = None;
         self.scan(index, |_, entry| {
-            if entry.last_offset >= from && entry.max_timestamp >= target_ms {
+            let has_it = entry.max_timestamp >= target_ms && !entry.is_empty();
+            if entry.last_offset >= from && has_it {
                 found = Some(*entry);
             }
             found.is_none()
@@ -301,7 +322,7 @@ impl SegmentReader<'_> {
         };
         self.scan(first, |_, entry| {
             let below = entry.base_offset < upper;
-            if below {
+            if below && !entry.is_empty() {
                 highest = highest.max(Some(entry.max_timestamp));
             }
             below

@@ -1,20 +1,11 @@
 //! What lies below the log start is given up: segments whole, and of the tail what no segment needs
 //! before it any more.
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use tidemark_types::Tick;
 
-use crate::names::{FileKind, segment_path};
-use crate::{PartitionLog, Retired, TailBatch};
-
-/// Every file that a segment may have.
-pub(crate) fn segment_files(dir: &Path, base_offset: i64) -> impl Iterator<Item = PathBuf> {
-    FileKind::ALL
-        .map(|kind| segment_path(dir, base_offset, kind))
-        .into_iter()
-}
+use crate::{PartitionLog, Retired, SegmentId, TailBatch};
 
 impl PartitionLog {
     /// True if something may lie below a log start that moved since the last
@@ -38,8 +29,8 @@ impl PartitionLog {
         let passed = inner
             .segments
             .partition_point(|slot| slot.written.next_offset <= log_start);
-        let bases: Vec<i64> = (inner.segments.drain(..passed))
-            .map(|slot| slot.written.base_offset)
+        let given_up: Vec<SegmentId> = (inner.segments.drain(..passed))
+            .map(|slot| slot.written.id())
             .collect();
         let mut dropped: Vec<TailBatch> = Vec::new();
         if inner.segments.is_empty() {
@@ -52,10 +43,8 @@ impl PartitionLog {
         self.store
             .sub_tail_bytes(dropped.iter().map(TailBatch::charge).sum());
         // After the segments left the list: a checkpoint that begins from here on cannot name them.
-        let files = bases
-            .iter()
-            .flat_map(|base| segment_files(self.dir(), *base));
+        let files = given_up.iter().flat_map(|id| id.files(self.dir()));
         retired.retire_files(files);
-        bases.len()
+        given_up.len()
     }
 }

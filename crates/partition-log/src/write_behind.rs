@@ -7,14 +7,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidemark_disk::DiskFile;
+use tidemark_disk::{DiskFile, FileSystem};
 use tidemark_types::{Tick, TopicPartitionId};
 
 use crate::bytes_io::{crc32c, crc32c_combine};
 use crate::names::{FileKind, segment_path};
-use crate::segment::{SegmentState, Slot};
+use crate::roll::Began;
+use crate::segment::{SegmentReader, SegmentState, Slot};
 use crate::tick_index::{TICK_ENTRY_BYTES, TickEntry, entry_position};
 use crate::{LogError, LogStore, PartitionLog, TailBatch, TickIndexHeader, seal};
+
+/// Up to so many files and directories are synced one by one. For more of them one sync of the whole
+/// file system costs less, although it writes out what else is dirty there.
+const SYNC_EACH_UP_TO: usize = 48;
 
 /// Batches of one write at most: so many are moved under a log's lock, for which the owner waits.
 const ROUND_BATCHES: usize = 2048;
@@ -90,6 +95,7 @@ pub struct WriteBehind {
     store: Arc<LogStore>,
     settings: WriteBehindSettings,
     dirty: Mutex<Dirty>,
+    file_system: Option<Box<dyn FileSystem>>,
     /// One sync at a time.
     syncing: Mutex<()>,
 }
@@ -106,6 +112,8 @@ struct Dirty {
 impl WriteBehind {
     pub fn new(store: &Arc<LogStore>, settings: WriteBehindSettings) -> WriteBehind {
         WriteBehind {
+            // Where it cannot be had, files are synced one by one.
+            file_system: store.disk.file_system(store.root()).ok().flatten(),
             store: store.clone(),
             settings,
             dirty: Mutex::default(),
@@ -182,6 +190,12 @@ impl WriteBehind {
     }
 
     fn sync_taken(&self, taken: &Dirty) -> Result<(), LogError> {
+        if taken.files.len() + taken.dirs.len() > SYNC_EACH_UP_TO
+            && let Some(file_system) = &self.file_system
+        {
+            let root = self.store.root();
+            return file_system.sync().map_err(|e| LogError::io(root, e));
+        }
         // In a fixed order, so that a simulated run is the same every time.
         let files: BTreeMap<&PathBuf, &Arc<dyn DiskFile>> = taken.files.iter().collect();
         for (path, file) in files {
@@ -224,34 +238,55 @@ impl WriteBehind {
         round: Vec<TailBatch>,
         report: &mut FlushReport,
     ) -> Result<(), LogError> {
-        let segment_bytes = log.segment_bytes();
+        let rules = log.segment_rules();
+        let partition = log.partition();
         let mut batches = &round[..];
         while let Some(first) = batches.first() {
-            let active = log.active_segment();
-            let size = first.bytes.len() as u64;
-            let start = match active {
-                Some(state) if has_room(&state, first, size, segment_bytes) => state,
-                _ => SegmentState::empty(first.base_offset),
+            let active = match log.active_segment() {
+                Some(active) => Some((active, self.began(log, &active)?)),
+                None => None,
             };
-            let mut fitting = 1;
-            let mut log_bytes = start.log_bytes + size;
-            for batch in &batches[1..] {
-                let next = SegmentState { log_bytes, ..start };
-                let size = batch.bytes.len() as u64;
-                if !has_room(&next, batch, size, segment_bytes) {
+            let has_room = |state: &SegmentState, began, batch: &TailBatch| {
+                rules.have_room(partition, state, began, batch)
+            };
+            let active = active.filter(|(state, began)| has_room(state, *began, first));
+            let (start, began) = active.unwrap_or_else(|| {
+                let fresh = SegmentState::empty(first.base_offset);
+                (fresh, Began::with(first))
+            });
+            let mut fitting = 0;
+            let mut next = start;
+            for batch in batches {
+                // An empty segment takes any batch.
+                if next.entries > 0 && !has_room(&next, began, batch) {
                     break;
                 }
-                log_bytes += size;
+                next.log_bytes += batch.bytes.len() as u64;
+                next.entries += 1;
                 fitting += 1;
             }
             let (group, rest) = batches.split_at(fitting);
             self.write_group(log, start, group)?;
             report.batches += group.len() as u64;
-            report.bytes += log_bytes - start.log_bytes;
+            report.bytes += next.log_bytes - start.log_bytes;
             report.segments_created += u64::from(start.entries == 0);
             batches = rest;
         }
         Ok(())
+    }
+
+    /// When the active segment began: read once, after a start.
+    fn began(&self, log: &PartitionLog, active: &SegmentState) -> Result<Began, LogError> {
+        if let Some(known) = log.began(active.base_offset) {
+            return Ok(known);
+        }
+        let first = SegmentReader::open(&self.store.files, log.dir(), *active)?.entry(0)?;
+        let began = Began {
+            timestamp: first.max_timestamp,
+            tick: first.tick,
+        };
+        log.note_began(active.base_offset, began);
+        Ok(began)
     }
 
     /// Appends `group` to the segment of `start`, which is made when it has no entries yet.
@@ -337,7 +372,8 @@ impl WriteBehind {
 
     /// Builds the derived indexes of a segment that no longer grows.
     fn seal(&self, log: &Arc<PartitionLog>, state: &SegmentState) -> Result<(), LogError> {
-        let files = seal::build_indexes(&self.store, log.dir(), state)?;
+        let interval_bytes = log.segment_rules().index_interval_bytes;
+        let files = seal::build_indexes(&self.store, log.dir(), state, interval_bytes)?;
         let mut dirty = self.dirty.lock();
         dirty.files.extend(files);
         dirty.dirs.insert(log.dir().to_owned());
@@ -345,14 +381,6 @@ impl WriteBehind {
         log.mark_indexed(state.base_offset);
         Ok(())
     }
-}
-
-/// True when a batch may be appended to a segment. An empty segment takes any batch.
-fn has_room(state: &SegmentState, batch: &TailBatch, size: u64, segment_bytes: u64) -> bool {
-    // Kafka's indexes keep offsets as int32 deltas to the base.
-    let delta_fits = batch.last_offset - state.base_offset <= i64::from(i32::MAX);
-    // A segment whose indexes were built (its successor was lost at a start) does not grow again.
-    !state.indexed && delta_fits && state.log_bytes + size <= segment_bytes
 }
 
 impl PartitionLog {
@@ -408,6 +436,22 @@ impl PartitionLog {
         self.lock().segments.last().map(|slot| slot.written)
     }
 
+    fn began(&self, base_offset: i64) -> Option<Began> {
+        let inner = self.lock();
+        let active = inner.segments.last()?;
+        active
+            .began
+            .filter(|_| active.written.base_offset == base_offset)
+    }
+
+    fn note_began(&self, base_offset: i64, began: Began) {
+        let mut inner = self.lock();
+        let active = inner.segments.last_mut();
+        if let Some(active) = active.filter(|slot| slot.written.base_offset == base_offset) {
+            active.began = Some(began);
+        }
+    }
+
     /// Segments that no longer grow and have no indexes yet.
     fn unindexed(&self) -> Vec<SegmentState> {
         let inner = self.lock();
@@ -442,7 +486,9 @@ impl PartitionLog {
             .last()
             .is_some_and(|slot| slot.written.base_offset == end.base_offset);
         if !grows {
-            inner.segments.push(Slot::new(end.base_offset));
+            let mut slot = Slot::new(end.base_offset);
+            slot.began = Some(Began::with(&group[0]));
+            inner.segments.push(slot);
         }
         let slot = inner.segments.last_mut().expect("one was pushed");
         slot.written = end;

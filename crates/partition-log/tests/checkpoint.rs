@@ -206,7 +206,7 @@ fn a_manifest_reads_back_and_contradictions_do_not() {
     let disk = SimDisk::new(1);
     let store = open_store(&disk);
     let log = PartitionLog::new(&store, partition(0), EPOCH);
-    log.set_segment_bytes(500);
+    roll_at(&log, 500);
     let mut model = Model::default();
     for _ in 0..20 {
         append(&log, model.next(1, 100), None);
@@ -296,7 +296,7 @@ fn the_same_on_a_real_disk() {
     let store = open().unwrap();
     let writer = WriteBehind::new(&store, WriteBehindSettings::default());
     let log = PartitionLog::new(&store, partition(0), EPOCH);
-    log.set_segment_bytes(100_000);
+    roll_at(&log, 100_000);
     let mut model = Model::default();
     for n in 0..300 {
         append(&log, model.next(1 + n % 5, 1_000), None);

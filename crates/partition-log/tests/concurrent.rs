@@ -18,7 +18,7 @@ fn every_read_is_contiguous_while_batches_move() {
     let disk = SimDisk::new(1);
     let store = open_store(&disk);
     let log = PartitionLog::new(&store, partition(0), EPOCH);
-    log.set_segment_bytes(3_000);
+    roll_at(&log, 3_000);
     let writer = write_behind(&store);
     let appended = AtomicI64::new(0);
     let mut model = Model::default();

@@ -32,7 +32,7 @@ impl Node {
         let store = LogStore::open(shared, data_dir(), CLUSTER, &settings)?;
         let checkpoint = read_latest(&disk, data_dir(), CLUSTER, &KNOWN)?;
         let mut manifests: BTreeMap<TopicPartitionId, SegmentManifest> = BTreeMap::new();
-        let mut named: BTreeMap<TopicPartitionId, BTreeSet<i64>> = BTreeMap::new();
+        let mut named: BTreeMap<TopicPartitionId, BTreeSet<SegmentId>> = BTreeMap::new();
         if let Some(checkpoint) = &checkpoint {
             assert_eq!(
                 checkpoint.fell_back, None,
@@ -40,8 +40,8 @@ impl Node {
             );
             for block in &checkpoint.blocks {
                 let manifest = SegmentManifest::decode(&block.payload).expect("a good manifest");
-                let bases = manifest.segments.iter().map(|s| s.base_offset).collect();
-                named.insert(block.partition, bases);
+                let ids = manifest.segments.iter().map(SegmentState::id).collect();
+                named.insert(block.partition, ids);
                 assert!(manifest.shortened(&store, block.partition)?.is_none());
                 manifests.insert(block.partition, manifest);
             }
@@ -61,7 +61,7 @@ impl Node {
                 }
                 None => (PartitionLog::new(&store, id, EPOCH), 0, JournalIndex(0)),
             };
-            log.set_segment_bytes(700);
+            roll_at(&log, 700);
             for batch in model.batches.iter().filter(|b| b.index >= replay_from) {
                 if batch.base_offset < end_offset {
                     log.restore(batch.clone());
@@ -336,9 +336,9 @@ fn only_our_own_unreferenced_files_are_removed() {
         .unwrap();
     disk.create_dir_all(&node.store.root().join("lost+found"))
         .unwrap();
-    let kept: BTreeSet<i64> = node.logs[1].segments()[..2]
+    let kept: BTreeSet<SegmentId> = node.logs[1].segments()[..2]
         .iter()
-        .map(|s| s.base_offset)
+        .map(SegmentState::id)
         .collect();
     let named = BTreeMap::from([(partition(1), kept.clone())]);
     let removed = remove_unreferenced(&node.store, &named).unwrap();
@@ -352,7 +352,10 @@ fn only_our_own_unreferenced_files_are_removed() {
         .into_iter()
         .filter_map(|e| e.name.split_once(".log").map(|(base, _)| base.to_owned()))
         .collect();
-    let bases: BTreeSet<String> = kept.iter().map(|base| format!("{base:020}")).collect();
+    let bases: BTreeSet<String> = kept
+        .iter()
+        .map(|id| format!("{:020}", id.base_offset))
+        .collect();
     assert_eq!(left, bases);
 }
 

@@ -17,7 +17,7 @@ fn a_sealed_segment_has_kafkas_indexes() {
     let disk = SimDisk::new(1);
     let store = open_store(&disk);
     let log = PartitionLog::new(&store, partition(0), EPOCH);
-    log.set_segment_bytes(30_000);
+    roll_at(&log, 30_000);
     let mut offset = 0;
     let mut index = 0;
     let mut push = |bytes, control| {
@@ -123,7 +123,7 @@ fn segments_are_whole_batches_in_order_without_a_gap() {
     let disk = SimDisk::new(1);
     let store = open_store(&disk);
     let log = PartitionLog::new(&store, partition(0), EPOCH);
-    log.set_segment_bytes(1_000);
+    roll_at(&log, 1_000);
     let mut model = Model::default();
     for n in 0..50 {
         append(&log, model.next(1 + n % 3, n * 10), None);

@@ -19,7 +19,7 @@ fn built(
     let disk = SimDisk::new(1);
     let store = open_store(&disk);
     let log = PartitionLog::new(&store, partition(0), EPOCH);
-    log.set_segment_bytes(segment_bytes);
+    roll_at(&log, segment_bytes);
     let mut model = Model::default();
     for (records, value_bytes) in sizes {
         append(&log, model.next(*records, *value_bytes), None);
@@ -168,7 +168,7 @@ fn the_aborted_list_is_complete_across_segments() {
     let disk = SimDisk::new(1);
     let store = open_store(&disk);
     let log = PartitionLog::new(&store, partition(0), EPOCH);
-    log.set_segment_bytes(160);
+    roll_at(&log, 160);
     for offset in 0..5 {
         let batch = tail(data(offset, &[1_000], b"v"), offset as u64 + 1, None);
         append(&log, batch, None);

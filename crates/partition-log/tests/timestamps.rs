@@ -15,7 +15,7 @@ fn built(batches: &[Vec<i64>], segment_bytes: u64, flushed: usize) -> Arc<Partit
     let disk = SimDisk::new(1);
     let store = open_store(&disk);
     let log = PartitionLog::new(&store, partition(0), EPOCH);
-    log.set_segment_bytes(segment_bytes);
+    roll_at(&log, segment_bytes);
     let mut offset = 0;
     for (at, timestamps) in batches.iter().enumerate() {
         let bytes = data(offset, timestamps, b"v");

@@ -112,6 +112,23 @@ impl PartitionProducers {
         (expired, rest.next().map(|(producer_id, _)| *producer_id))
     }
 
+    /// Puts back what was known of a producer, `None` for nothing, when a record about it is taken
+    /// back. The later ones were taken back before.
+    pub fn restore(&mut self, producer_id: ProducerId, entry: Option<ProducerEntry>) {
+        let open = |entry: &ProducerEntry| entry.current_txn_first_offset();
+        let before = entry.as_ref().and_then(open);
+        let present = match entry {
+            Some(entry) => self.entries.insert(producer_id, Box::new(entry)),
+            None => self.entries.remove(&producer_id),
+        };
+        if let Some(first_offset) = present.as_deref().and_then(open) {
+            self.open.remove(&first_offset);
+        }
+        if let Some(first_offset) = before {
+            self.open.insert(first_offset, producer_id);
+        }
+    }
+
     /// Forgets a producer. Its next batch may begin at any sequence.
     ///
     /// Panics when it has an open transaction: without its first offset the marker could not

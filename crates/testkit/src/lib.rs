@@ -38,5 +38,5 @@ pub use entropy::SeededEntropy;
 pub use fetched::{Fetched, FetchedBatch, FetchedRecord, fetched};
 pub use panics::broker_panics;
 pub use raw_bytes::raw_bytes;
-pub use txn::TxnProducer;
+pub use txn::{Dialect, TxnProducer};
 pub use wait::{PATIENCE, eventually, within};

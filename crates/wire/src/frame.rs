@@ -26,6 +26,9 @@ const READ_STEP_MAX_BYTES: usize = 1024 * 1024;
 pub struct FrameSplitter {
     buffer: BytesMut,
     max_frame_bytes: usize,
+    /// The most that the buffer had room for since it was last empty and new: what is left of it after
+    /// a frame was split off keeps all of that alive.
+    largest: usize,
 }
 
 impl FrameSplitter {
@@ -34,6 +37,7 @@ impl FrameSplitter {
         FrameSplitter {
             buffer: BytesMut::new(),
             max_frame_bytes,
+            largest: 0,
         }
     }
 
@@ -42,8 +46,39 @@ impl FrameSplitter {
         self.max_frame_bytes = max_frame_bytes;
     }
 
+    /// Bytes of memory that the frame on its way takes once [`FrameSplitter::read_buffer`] has made
+    /// room for more of it; 0 between two frames.
+    pub fn room_of_next_read(&self) -> usize {
+        match self.buffer.len() {
+            0 => 0,
+            received => received + self.step(),
+        }
+    }
+
+    /// Between two frames: gives the memory of large ones back.
+    pub fn give_back(&mut self) {
+        if self.buffer.is_empty() && self.largest > READ_STEP_MIN_BYTES {
+            self.buffer = BytesMut::new();
+            self.largest = 0;
+        }
+    }
+
+    /// Between two frames with memory that [`FrameSplitter::give_back`] would give back.
+    pub fn holds_spare_memory(&self) -> bool {
+        self.buffer.is_empty() && self.largest > 8 * READ_STEP_MIN_BYTES
+    }
+
     /// The buffer to append received bytes to, with free room for the next read.
     pub fn read_buffer(&mut self) -> &mut BytesMut {
+        let step = self.step();
+        if self.buffer.capacity() - self.buffer.len() < step {
+            self.buffer.reserve(step);
+        }
+        self.largest = self.largest.max(self.buffer.capacity());
+        &mut self.buffer
+    }
+
+    fn step(&self) -> usize {
         let received = self.buffer.len();
         let missing = match self.claimed_size() {
             Some(size) => {
@@ -51,13 +86,9 @@ impl FrameSplitter {
             }
             None => 0,
         };
-        let step = missing
+        missing
             .min(received)
-            .clamp(READ_STEP_MIN_BYTES, READ_STEP_MAX_BYTES);
-        if self.buffer.capacity() - received < step {
-            self.buffer.reserve(step);
-        }
-        &mut self.buffer
+            .clamp(READ_STEP_MIN_BYTES, READ_STEP_MAX_BYTES)
     }
 
     /// The next whole frame without its size, or `None` until more bytes have been received.
@@ -84,6 +115,7 @@ impl FrameSplitter {
         if size > READ_STEP_MAX_BYTES {
             // The rest shares the large frame's memory and would hold it as long as the connection.
             self.buffer = BytesMut::from(&self.buffer[..]);
+            self.largest = self.buffer.capacity();
         }
         Ok(Some(frame))
     }

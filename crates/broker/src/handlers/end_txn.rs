@@ -22,12 +22,18 @@ pub(crate) async fn handle(cx: Cx, request: EndTxnRequest) -> Pending {
         committed: request.committed,
         dialect: Dialect::of_end_txn(cx.version()),
     });
-    cx.call(command, |cx, reply| {
+    let asked = cx.shared.clock.now();
+    cx.call(command, move |cx, reply| {
         let ended = match reply {
             Some(Reply::EndTxn(ended)) => ended,
             Some(other) => wrong_reply(other),
             None => Err(ErrorCode::CoordinatorNotAvailable),
         };
+        if ended.is_ok() {
+            // What is answered is visible: the barrier has published it.
+            let took = cx.shared.clock.now().since(asked);
+            cx.shared.metrics.end_to_visible(took);
+        }
         cx.answer(&match ended {
             Ok((id, epoch)) if cx.version() >= 5 => EndTxnResponse::default()
                 .with_producer_id(id.0.into())

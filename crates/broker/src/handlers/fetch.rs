@@ -23,21 +23,30 @@ use tracing::error;
 
 use super::{Cx, Outcome, Pending};
 use crate::fetch_sessions::{Closing, NO_SESSION, Opening, TopicKey, Wanted};
+use crate::memory::Held;
 use crate::shared::{Shared, View};
 
 pub(crate) fn handle(cx: Cx, request: FetchRequest) -> Pending {
     Pending::later(async move {
-        let response = fetch(&cx, request)
-            .await
-            .unwrap_or_else(|error_code| FetchResponse {
-                throttle_time_ms: 0,
-                error_code,
-                session_id: NO_SESSION,
-                topics: Vec::new(),
-            });
-        match response.encode(cx.version(), cx.header.correlation_id) {
-            Ok(chunks) => Outcome::Answer(chunks),
-            Err(e) => {
+        let (response, held) = match fetch(&cx, request).await {
+            Ok((response, held)) => (response, Some(held)),
+            Err(error_code) => {
+                let response = FetchResponse {
+                    throttle_time_ms: 0,
+                    error_code,
+                    session_id: NO_SESSION,
+                    topics: Vec::new(),
+                };
+                (response, None)
+            }
+        };
+        match (
+            response.encode(cx.version(), cx.header.correlation_id),
+            held,
+        ) {
+            (Ok(chunks), Some(held)) => Outcome::Budgeted(chunks, held),
+            (Ok(chunks), None) => Outcome::Answer(chunks),
+            (Err(e), _) => {
                 error!("{e}; connection of {} closed", cx.connection.peer);
                 Outcome::Close
             }
@@ -46,7 +55,7 @@ pub(crate) fn handle(cx: Cx, request: FetchRequest) -> Pending {
 }
 
 /// Fails with an error of the request as a whole, which is one of its session.
-async fn fetch(cx: &Cx, request: FetchRequest) -> Result<FetchResponse, ErrorCode> {
+async fn fetch(cx: &Cx, request: FetchRequest) -> Result<(FetchResponse, Held), ErrorCode> {
     let (shared, now) = (&cx.shared, cx.shared.clock.now());
     let (context, wanted) = {
         let image = shared.read().image;
@@ -58,14 +67,17 @@ async fn fetch(cx: &Cx, request: FetchRequest) -> Result<FetchResponse, ErrorCod
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
     let mut parked: Option<Parked> = None;
     let mut expired = request.max_wait_ms <= 0;
-    let read = loop {
+    let (read, held) = loop {
         let found = match read_all(cx, &request, &wanted, Reads::TailOnly) {
             Some(found) => found,
-            None => tokio::task::block_in_place(|| read_all(cx, &request, &wanted, Reads::Disk))
-                .expect("reads that may block are never put off"),
+            None => {
+                let _turn = shared.disk_reads.acquire().await;
+                tokio::task::block_in_place(|| read_all(cx, &request, &wanted, Reads::Disk))
+                    .expect("reads that may block are never put off")
+            }
         };
         if expired || found.must_answer || found.bytes >= min_bytes {
-            break found.partitions;
+            break (found.partitions, found.held);
         }
         let Some(parked) = &parked else {
             // Registered first, looked again afterwards: a publication in between is not missed.
@@ -80,7 +92,7 @@ async fn fetch(cx: &Cx, request: FetchRequest) -> Result<FetchResponse, ErrorCod
     let topics: Vec<TopicKey> = wanted.iter().map(|wanted| wanted.topic.clone()).collect();
     let now = shared.clock.now();
     let closing = shared.fetch_sessions.close(context, wanted, &read, now)?;
-    Ok(respond(topics, read, closing))
+    Ok((respond(topics, read, closing), held))
 }
 
 /// The request's session and partitions. Below v7 there are no sessions.
@@ -184,6 +196,8 @@ struct Found {
     /// There is nothing to wait for: an error of a partition that exists, or none that does.
     must_answer: bool,
     logs: Vec<Arc<PartitionLog>>,
+    /// The memory that the records count for.
+    held: Held,
 }
 
 /// Whether a read may wait for a disk.
@@ -196,15 +210,19 @@ enum Reads {
 /// Reads every partition that is wanted at one tick. `None`: it needs a disk and may not wait.
 fn read_all(cx: &Cx, request: &FetchRequest, wanted: &[Wanted], reads: Reads) -> Option<Found> {
     let view = cx.shared.read();
+    let most = usize::try_from(request.max_bytes)
+        .unwrap_or(0)
+        .min(usize::try_from(cx.shared.settings.fetch_max_bytes).unwrap_or(0));
+    let held = cx.shared.answers.grant(most);
+    let mut budget = held.bytes();
+    let is_short = budget < most;
     let mut found = Found {
+        held,
         partitions: Vec::with_capacity(wanted.len()),
         bytes: 0,
         must_answer: false,
         logs: Vec::with_capacity(wanted.len()),
     };
-    let mut budget = usize::try_from(request.max_bytes)
-        .unwrap_or(0)
-        .min(usize::try_from(cx.shared.settings.fetch_max_bytes).unwrap_or(0));
     for wanted in wanted {
         let id = match &wanted.topic {
             TopicKey::Name(name) => view.image.topic(name).map(|topic| topic.id),
@@ -236,6 +254,9 @@ fn read_all(cx: &Cx, request: &FetchRequest, wanted: &[Wanted], reads: Reads) ->
         found.partitions.push(partition);
     }
     found.must_answer |= found.logs.is_empty();
+    // With little memory there may never be min.bytes.
+    found.must_answer |= is_short && found.bytes > 0;
+    found.held.settle(found.bytes);
     Some(found)
 }
 
@@ -304,31 +325,38 @@ fn read_partition(
         true => version.last_stable_offset,
         false => high_watermark,
     };
-    let mut next = from;
+    let mut aborted = read_committed.then(Vec::new);
     let partition_max_bytes = usize::try_from(wanted.max_bytes).unwrap_or(0);
     // A full answer asks no disk for the partitions that no longer fit.
     if from < upper && (is_first || partition_max_bytes.min(budget) > 0) {
         // Of the whole answer the first batch is given whole, however large it is (KIP-74).
-        let read = log
-            .read(from, upper, partition_max_bytes.min(budget), is_first)
-            .map_err(|e| storage_error(&e))?;
-        next = read.next_offset().unwrap_or(from).min(upper);
+        let read = loop {
+            let read = log
+                .read(from, upper, partition_max_bytes.min(budget), is_first)
+                .map_err(|e| storage_error(&e))?;
+            let next = read.next_offset().unwrap_or(from).min(upper);
+            match read_committed.then(|| log.aborted_in(&read, from, next)) {
+                // A run of compaction ended in between: what was read may hold aborted records of
+                // which the log knows nothing any more.
+                Some(None) => continue,
+                found => aborted = found.flatten(),
+            }
+            break read;
+        };
         if api_version < 10 && has_zstd(&read.chunks) {
             return Err(ErrorCode::UnsupportedCompressionType);
         }
         partition.records = read.chunks;
     }
-    if read_committed {
-        partition.aborted_transactions = Some(
-            log.aborted(from, next)
-                .into_iter()
-                .map(|(producer_id, first_offset)| AbortedTransaction {
-                    producer_id,
-                    first_offset,
-                })
-                .collect(),
-        );
-    }
+    partition.aborted_transactions = aborted.map(|found| {
+        found
+            .into_iter()
+            .map(|(producer_id, first_offset)| AbortedTransaction {
+                producer_id,
+                first_offset,
+            })
+            .collect()
+    });
     Ok(partition)
 }
 

@@ -52,12 +52,15 @@ use tracing::error;
 
 use crate::admission::Wants;
 use crate::connection::ConnectionInfo;
+use crate::memory::Held;
 use crate::shared::{ADMISSION_PATIENCE, Shared};
 
 /// What is sent for a request.
 pub(crate) enum Outcome {
     /// A whole response frame, in pieces.
     Answer(Vec<Bytes>),
+    /// The same, with the memory that it counts for until it is written.
+    Budgeted(Vec<Bytes>, Held),
     /// No response (acks=0).
     Nothing,
     /// Close the connection: the answer the protocol has for what it cannot answer.

@@ -6,7 +6,7 @@ use kafka_protocol::messages::{BrokerId, FindCoordinatorRequest};
 use tidemark_record_batch::ControlType;
 use tidemark_testkit::requests::{self, error_code, text};
 use tidemark_testkit::{
-    Batch, Isolation, RawClient, TestBroker, TxnProducer, enrolled, fetched, produced,
+    Batch, Dialect, Isolation, RawClient, TestBroker, TxnProducer, enrolled, fetched, produced,
     txn_offsets_committed,
 };
 use tidemark_types::ErrorCode;
@@ -55,6 +55,7 @@ async fn features_are_told_as_each_version_may_hear_them() {
         let finalized: Vec<(&str, i16, i16)> = (response.finalized_features.iter())
             .map(|f| (&*f.name, f.min_version_level, f.max_version_level))
             .collect();
+        // group.version is at 0: KIP-848's groups are not served. Kafka 4.1 tells level 0 of a feature by leaving it out.
         let in_force = [("metadata.version", 27, 27), ("transaction.version", 2, 2)];
         assert_eq!(finalized, in_force);
         assert!(response.finalized_features_epoch >= 0);
@@ -105,7 +106,7 @@ async fn a_transaction_needs_no_add_partitions_and_ends_with_the_next_epoch() {
 
 /// A11. Two copies of one EndTxn: the late one must not end the transaction after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_delayed_end_does_not_end_the_next_transaction() {
+async fn a11_a_delayed_end_does_not_end_the_next_transaction() {
     let (_broker, mut client) = with_topic().await;
     let mut x = ProducerV2::init(&mut client, "tx", 60_000).await;
     let first = x.producer();
@@ -123,7 +124,7 @@ async fn a_delayed_end_does_not_end_the_next_transaction() {
 
 /// A12. The answer to an EndTxn may be lost: asked again it is the same, and nothing is written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_end_that_is_sent_again_is_answered_as_the_first_time() {
+async fn a12_an_end_that_is_sent_again_is_answered_as_the_first_time() {
     for commit in [true, false] {
         let (broker, mut client) = with_topic().await;
         let mut x = ProducerV2::init(&mut client, "tx", 60_000).await;
@@ -145,7 +146,7 @@ async fn an_end_that_is_sent_again_is_answered_as_the_first_time() {
 
 /// A13. A transaction that wrote nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_empty_transaction_can_be_aborted_and_not_committed() {
+async fn a13_an_empty_transaction_can_be_aborted_and_not_committed() {
     let (_broker, mut client) = with_topic().await;
     client.create_topic("u", 1).await;
     let mut x = ProducerV2::init(&mut client, "tx", 60_000).await;
@@ -167,7 +168,7 @@ async fn an_empty_transaction_can_be_aborted_and_not_committed() {
 
 /// A14. The zombie learns of its end from every request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zombie_is_fenced() {
+async fn a14_a_zombie_is_fenced() {
     let (_broker, mut client) = with_topic().await;
     let mut zombie = ProducerV2::init(&mut client, "tx", 60_000).await;
     zombie.send(&mut client, "t", 0, &["r1"]).await.unwrap();
@@ -192,7 +193,7 @@ async fn a_zombie_is_fenced() {
 
 /// A16. The timeout fences; the instance that was overtaken aborts and goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_past_its_timeout_can_only_be_aborted() {
+async fn a16_m15_a_transaction_past_its_timeout_can_only_be_aborted() {
     let (broker, mut client) = with_topic().await;
     let mut x = ProducerV2::init(&mut client, "tx", 2_000).await;
     x.send(&mut client, "t", 0, &["r1"]).await.unwrap();
@@ -229,7 +230,7 @@ async fn a_transaction_past_its_timeout_can_only_be_aborted() {
 
 /// A17. A batch that was on its way when its transaction ended opens nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_batch_does_not_open_a_transaction() {
+async fn a17_a_late_batch_does_not_open_a_transaction() {
     let (_broker, mut client) = with_topic().await;
     client.create_topic("u", 1).await;
     let mut x = ProducerV2::init(&mut client, "tx", 60_000).await;
@@ -291,12 +292,7 @@ async fn an_id_moves_between_the_dialects_while_it_lives() {
     let mut written = Vec::new();
     for round in 0..3i16 {
         // Classic: the epoch stays over two transactions, sequences go on.
-        let mut classic = TxnProducer {
-            id: "tx".to_owned(),
-            producer_id: now.0,
-            epoch: now.1,
-            sequences: Default::default(),
-        };
+        let mut classic = TxnProducer::at("tx", now, Dialect::Classic);
         for n in 0..2 {
             let value = format!("classic {round} {n}");
             classic.enrol(&mut client, &[("t", 0)]).await.unwrap();
@@ -552,7 +548,7 @@ async fn coordinators_are_found_one_by_one_and_in_batches() {
 
 /// KIP-447 with version 2: a member that is behind does not commit, and nothing stays pending.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stale_generation_commits_nothing() {
+async fn a20_a_stale_generation_commits_nothing() {
     let (_broker, mut client) = with_topic().await;
     let mut x = ProducerV2::init(&mut client, "tx", 60_000).await;
     x.send(&mut client, "t", 0, &["a"]).await.unwrap();
@@ -571,7 +567,7 @@ async fn a_stale_generation_commits_nothing() {
 
 /// Markers of both dialects, as a reader sees them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_aborted_version_2_transaction_is_listed_for_its_readers() {
+async fn a6_an_aborted_version_2_transaction_is_listed_for_its_readers() {
     let (_broker, mut client) = with_topic().await;
     let mut x = ProducerV2::init(&mut client, "tx", 60_000).await;
     x.send(&mut client, "t", 0, &["a"]).await.unwrap();

@@ -10,12 +10,12 @@ use kafka_protocol::messages::{
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tidemark_testkit::{
-    Batch, InFlight, Isolation, RawClient, TestBroker, TxnProducer, enrolled, produced, requests,
-    txn_offsets_committed, version,
+    Batch, Dialect, InFlight, Isolation, RawClient, TestBroker, TxnProducer, enrolled, produced,
+    requests, txn_offsets_committed, version,
 };
 use tidemark_types::ErrorCode;
 
-use crate::support::code;
+use crate::support::{code, in_both_dialects};
 
 /// A broker that loses its power, and one connection to it.
 struct Stage {
@@ -140,8 +140,11 @@ enum Step {
 }
 
 impl Step {
-    fn next(self) -> Step {
+    /// In version 2 the batch and the offsets enrol by themselves.
+    fn next(self, dialect: Dialect) -> Step {
         match self {
+            Step::Init if dialect == Dialect::Version2 => Step::Produce,
+            Step::Produce if dialect == Dialect::Version2 => Step::CommitOffsets,
             Step::Init => Step::AddPartitions,
             Step::AddPartitions => Step::Produce,
             Step::Produce => Step::AddOffsets,
@@ -159,14 +162,9 @@ struct Round {
 }
 
 impl Round {
-    fn new(round: usize) -> Round {
+    fn new(round: usize, dialect: Dialect) -> Round {
         Round {
-            producer: TxnProducer {
-                id: format!("tx-{round}"),
-                producer_id: -1,
-                epoch: -1,
-                sequences: Default::default(),
-            },
+            producer: TxnProducer::at(&format!("tx-{round}"), (-1, -1), dialect),
             group: format!("g-{round}"),
             value: format!("m-{round}"),
         }
@@ -201,7 +199,8 @@ impl Round {
                     .producer(producer.0, producer.1, 0)
                     .transactional();
                 let request = requests::produce(Some(&id), [("out", 0, batch.build())]);
-                produced(&client.try_send(version::PRODUCE, &request).await?)[0].map(|_| ())
+                let version = self.producer.dialect.produce_version();
+                produced(&client.try_send(version, &request).await?)[0].map(|_| ())
             }
             Step::AddOffsets => {
                 let request = requests::add_offsets(&id, producer, &self.group);
@@ -213,14 +212,14 @@ impl Round {
             Step::CommitOffsets => {
                 let offsets = [("in", 0, 43)];
                 let request = requests::txn_offset_commit(&id, producer, &self.group, &offsets);
-                let answer: TxnOffsetCommitResponse = client
-                    .try_send(version::TXN_OFFSET_COMMIT, &request)
-                    .await?;
+                let version = self.producer.dialect.txn_offset_commit_version();
+                let answer: TxnOffsetCommitResponse = client.try_send(version, &request).await?;
                 txn_offsets_committed(&answer)
             }
             Step::Commit => {
                 let request = requests::end_txn(&id, producer, true);
-                let answer: EndTxnResponse = client.try_send(version::END_TXN, &request).await?;
+                let version = self.producer.dialect.end_txn_version();
+                let answer: EndTxnResponse = client.try_send(version, &request).await?;
                 result(answer.error_code)
             }
             Step::Done => Ok(()),
@@ -230,6 +229,10 @@ impl Round {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a9_a_restart_of_the_coordinator_does_not_halve_a_transaction() {
+    in_both_dialects(a9_story).await;
+}
+
+async fn a9_story(dialect: Dialect) {
     const ROUNDS: usize = 200;
     let mut random = StdRng::seed_from_u64(9);
     let mut stage = Stage::start(9).await;
@@ -240,10 +243,14 @@ async fn a9_a_restart_of_the_coordinator_does_not_halve_a_transaction() {
     let (mut killed_within_a_step, mut given_up, mut decided_unheard) = (0, 0, 0);
 
     for number in 0..ROUNDS {
-        let mut round = Round::new(number);
+        let mut round = Round::new(number, dialect);
         // The client of some rounds is gone after the kill, and another instance takes over.
         let gives_up = random.random_bool(0.3);
-        let armed_at = random.random_range(0..6);
+        let steps = match dialect {
+            Dialect::Classic => 6,
+            Dialect::Version2 => 4,
+        };
+        let armed_at = random.random_range(0..steps);
         let mut step = Step::Init;
         let mut kills_left = 1;
         let mut steps_done = 0;
@@ -254,7 +261,7 @@ async fn a9_a_restart_of_the_coordinator_does_not_halve_a_transaction() {
             }
             match round.send(&mut stage.client, step).await {
                 Some(Ok(())) => {
-                    step = step.next();
+                    step = step.next(dialect);
                     steps_done += 1;
                 }
                 Some(Err(error)) if !is_unknown(error) => {

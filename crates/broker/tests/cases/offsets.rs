@@ -3,11 +3,13 @@
 use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
 use kafka_protocol::messages::{GroupId, OffsetFetchRequest};
 use tidemark_testkit::requests::{self, text, topic_name};
-use tidemark_testkit::{Batch, Isolation, RawClient, TxnProducer, txn_offsets_committed, version};
+use tidemark_testkit::{
+    Batch, Dialect, Isolation, RawClient, TxnProducer, txn_offsets_committed, version,
+};
 use tidemark_types::ErrorCode;
 
 use crate::support::member::{Member, sync};
-use crate::support::{Target, code};
+use crate::support::{Target, code, in_both_dialects};
 
 /// OffsetFetch v7 of a topic's partitions 0 and 1: (code, offset) each.
 async fn fetch_v7(
@@ -36,6 +38,10 @@ async fn fetch_v7(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a19_a_stable_offset_is_waited_for_partition_by_partition() {
+    in_both_dialects(a19_story).await;
+}
+
+async fn a19_story(dialect: Dialect) {
     let (none, unstable) = (ErrorCode::None, ErrorCode::UnstableOffsetCommit);
     for (committed, after) in [(true, 43), (false, 10)] {
         let target = Target::start().await;
@@ -44,7 +50,9 @@ async fn a19_a_stable_offset_is_waited_for_partition_by_partition() {
         let group = target.name("g");
         let before = [(input.as_str(), 0, 10), (input.as_str(), 1, 20)];
         assert_eq!(client.commit_offsets(&group, &before).await, Ok(()));
-        let producer = target.session(&mut client, &target.name("tx")).await;
+        let producer = target
+            .session_in(&mut client, &target.name("tx"), dialect)
+            .await;
         let pending = [(input.as_str(), 0, 43)];
         assert_eq!(
             producer.send_offsets(&mut client, &group, &pending).await,
@@ -156,6 +164,10 @@ async fn a20_a_former_owner_of_partitions_cannot_commit_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m16_an_aborted_transaction_moves_no_offset() {
+    in_both_dialects(m16_story).await;
+}
+
+async fn m16_story(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
     let input = target.topic(&mut client, "in", 1).await;
@@ -167,7 +179,9 @@ async fn m16_an_aborted_transaction_moves_no_offset() {
         Ok(0)
     );
 
-    let mut producer = target.session(&mut client, &target.name("tx")).await;
+    let mut producer = target
+        .session_in(&mut client, &target.name("tx"), dialect)
+        .await;
     for attempt in 0..2 {
         // A member starts, finds no offset and reads from the beginning.
         let member = Member::alone(&mut client, &group).await;
@@ -188,7 +202,7 @@ async fn m16_an_aborted_transaction_moves_no_offset() {
             client.committed_offset(&group, &input, 0, false).await,
             Ok(-1)
         );
-        assert_eq!(producer.end(&mut client, false).await, Ok(()));
+        assert_eq!(producer.end_and_go_on(&mut client, false).await, Ok(()));
         target
             .assert_committed(&mut client, (&group, &input, 0), -1)
             .await;

@@ -1,22 +1,26 @@
 //! What a reader sees of transactions: last stable offset, aborted transactions, isolation.
 
 use tidemark_record_batch::ControlType;
-use tidemark_testkit::{Batch, Isolation, RawClient, requests, version};
+use tidemark_testkit::{
+    Batch, Dialect, Isolation, RawClient, TxnProducer, produced, requests, version,
+};
 use tidemark_types::ErrorCode;
 
-use crate::support::Target;
+use crate::support::{Target, in_both_dialects};
 
 /// A committed transaction of two records at 0 and 1, its marker at 2, and an open one with a record
 /// at 3. Answers the topic and the open transaction's producer.
 async fn committed_and_open(
     target: &Target,
     client: &mut RawClient,
-) -> (String, tidemark_testkit::TxnProducer) {
+    dialect: Dialect,
+) -> (String, TxnProducer) {
     let topic = target.topic(client, "t", 1).await;
-    let mut producer = target.session(client, &target.name("tx")).await;
+    let id = target.name("tx");
+    let mut producer = target.session_in(client, &id, dialect).await;
     target.begin(client, &producer, &[(&topic, 0)]).await;
     assert_eq!(producer.send(client, &topic, 0, &["a", "b"]).await, Ok(0));
-    assert_eq!(producer.end(client, true).await, Ok(()));
+    assert_eq!(producer.end_and_go_on(client, true).await, Ok(()));
     target.assert_ends(client, &topic, 0, (3, 3)).await;
     target.begin(client, &producer, &[(&topic, 0)]).await;
     assert_eq!(producer.send(client, &topic, 0, &["open"]).await, Ok(3));
@@ -25,9 +29,13 @@ async fn committed_and_open(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a4_the_last_stable_offset_is_exclusive() {
+    in_both_dialects(a4_story).await;
+}
+
+async fn a4_story(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
-    let (topic, producer) = committed_and_open(&target, &mut client).await;
+    let (topic, producer) = committed_and_open(&target, &mut client, dialect).await;
     let committed = Isolation::ReadCommitted;
 
     let fetched = client.fetch(&topic, 0, 0, committed).await;
@@ -54,10 +62,16 @@ async fn a4_the_last_stable_offset_is_exclusive() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a5_read_uncommitted_is_raw() {
+    in_both_dialects(a5_story).await;
+}
+
+async fn a5_story(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
     let topic = target.topic(&mut client, "t", 1).await;
-    let mut producer = target.session(&mut client, &target.name("tx")).await;
+    let mut producer = target
+        .session_in(&mut client, &target.name("tx"), dialect)
+        .await;
     target.begin(&mut client, &producer, &[(&topic, 0)]).await;
     assert_eq!(
         producer.send(&mut client, &topic, 0, &["gone"]).await,
@@ -76,11 +90,19 @@ async fn a5_read_uncommitted_is_raw() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a6_the_aborted_list_is_complete() {
+    in_both_dialects(a6_story).await;
+}
+
+async fn a6_story(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
     let topic = target.topic(&mut client, "t", 1).await;
-    let mut first = target.session(&mut client, &target.name("tx1")).await;
-    let mut second = target.session(&mut client, &target.name("tx2")).await;
+    let mut first = target
+        .session_in(&mut client, &target.name("tx1"), dialect)
+        .await;
+    let mut second = target
+        .session_in(&mut client, &target.name("tx2"), dialect)
+        .await;
     for offset in 0..2 {
         let plain = Batch::of(&["plain"]).build();
         assert_eq!(client.produce(&topic, 0, plain).await, Ok(offset));
@@ -118,25 +140,36 @@ async fn a6_the_aborted_list_is_complete() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a7_the_latest_offset_of_a_committed_reader_is_the_last_stable_one() {
+    in_both_dialects(a7_story).await;
+}
+
+async fn a7_story(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
-    let (topic, _producer) = committed_and_open(&target, &mut client).await;
+    let (topic, _producer) = committed_and_open(&target, &mut client, dialect).await;
     target.assert_ends(&mut client, &topic, 0, (3, 4)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a7_a_record_of_an_open_transaction_is_not_found_by_its_time() {
+    in_both_dialects(a7_story_2).await;
+}
+
+async fn a7_story_2(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
     let topic = target.topic(&mut client, "t", 1).await;
     let time = tidemark_testkit::WALL_START_MS;
     let early = Batch::of(&["early"]).at(time).build();
     assert_eq!(client.produce(&topic, 0, early).await, Ok(0));
-    let mut producer = target.session(&mut client, &target.name("tx")).await;
+    let mut producer = target
+        .session_in(&mut client, &target.name("tx"), dialect)
+        .await;
     target.begin(&mut client, &producer, &[(&topic, 0)]).await;
     let late = producer.batch(&topic, 0, &["late"]).at(time + 1000).build();
-    let produced = client.produce_in(&producer.id, &topic, 0, late).await;
-    assert_eq!(produced, Ok(1));
+    let request = requests::produce(Some(&producer.id), [(&topic, 0, late)]);
+    let answer = client.send(dialect.produce_version(), &request).await;
+    assert_eq!(produced(&answer), [Ok(1)]);
 
     for (timestamp, isolation, want) in [
         (time + 1, Isolation::ReadUncommitted, (0, 1, time + 1000)),
@@ -153,10 +186,16 @@ async fn a7_a_record_of_an_open_transaction_is_not_found_by_its_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m9_plain_records_behind_an_open_transaction_wait_for_it() {
+    in_both_dialects(m9_story).await;
+}
+
+async fn m9_story(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
     let topic = target.topic(&mut client, "t", 1).await;
-    let mut producer = target.session(&mut client, &target.name("tx")).await;
+    let mut producer = target
+        .session_in(&mut client, &target.name("tx"), dialect)
+        .await;
     target.begin(&mut client, &producer, &[(&topic, 0)]).await;
     let plain = |value: &str| Batch::of(&[value]).build();
     assert_eq!(client.produce(&topic, 0, plain("p0")).await, Ok(0));
@@ -183,11 +222,19 @@ async fn m9_plain_records_behind_an_open_transaction_wait_for_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m11_interleaved_transactions_end_each_for_itself() {
+    in_both_dialects(m11_story).await;
+}
+
+async fn m11_story(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
     let topic = target.topic(&mut client, "t", 1).await;
-    let mut a = target.session(&mut client, &target.name("a")).await;
-    let mut b = target.session(&mut client, &target.name("b")).await;
+    let mut a = target
+        .session_in(&mut client, &target.name("a"), dialect)
+        .await;
+    let mut b = target
+        .session_in(&mut client, &target.name("b"), dialect)
+        .await;
     target.begin(&mut client, &a, &[(&topic, 0)]).await;
     target.begin(&mut client, &b, &[(&topic, 0)]).await;
     assert_eq!(a.send(&mut client, &topic, 0, &["a1"]).await, Ok(0));

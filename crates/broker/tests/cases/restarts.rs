@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use kafka_protocol::messages::ListOffsetsResponse;
 use tidemark_testkit::{
-    Batch, InFlight, Isolation, RawClient, TestBroker, TxnProducer, eventually, produced, requests,
-    version,
+    Batch, Dialect, InFlight, Isolation, RawClient, TestBroker, TxnProducer, eventually, produced,
+    requests, version,
 };
 use tidemark_types::ErrorCode;
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::in_both_dialects;
 
 /// A port that nobody is given by chance while the broker is down: below the range that the system
 /// hands out.
@@ -168,12 +170,16 @@ async fn m4_no_producer_id_is_given_twice() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m18_a_transaction_survives_its_connections() {
+    in_both_dialects(m18_story).await;
+}
+
+async fn m18_story(dialect: Dialect) {
     for cut_in_flight in [false, true] {
         let broker = TestBroker::start().await;
         let mut setup = broker.client().await;
         setup.create_topic("t", 1).await;
         let mut client = broker.client().await;
-        let mut producer = TxnProducer::init(&mut client, "tx").await;
+        let mut producer = TxnProducer::init_in(&mut client, "tx", dialect).await;
         producer.enrol(&mut client, &[("t", 0)]).await.unwrap();
         for n in 0..5 {
             let sent = producer.send(&mut client, "t", 0, &[n.to_string()]).await;
@@ -187,15 +193,20 @@ async fn m18_a_transaction_survives_its_connections() {
             let mut in_flight: Vec<InFlight<_>> = Vec::new();
             for batch in &rest {
                 let request = requests::produce(Some("tx"), [("t", 0, batch.clone())]);
-                in_flight.push(client.start_request(version::PRODUCE, &request).await);
+                in_flight.push(
+                    client
+                        .start_request(dialect.produce_version(), &request)
+                        .await,
+                );
             }
         }
         client.hang_up().await;
 
         let mut client = broker.client().await;
         for (offset, batch) in (5..).zip(rest) {
-            let sent = client.produce_in("tx", "t", 0, batch).await;
-            assert_eq!(sent, Ok(offset), "sent again, written once");
+            let request = requests::produce(Some("tx"), [("t", 0, batch)]);
+            let sent = client.send(dialect.produce_version(), &request).await;
+            assert_eq!(produced(&sent), [Ok(offset)], "sent again, written once");
         }
         assert_eq!(client.ends("t", 1, Isolation::ReadCommitted).await, [0]);
         assert_eq!(producer.end(&mut client, true).await, Ok(()));

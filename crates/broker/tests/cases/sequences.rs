@@ -1,11 +1,11 @@
 //! Idempotent producers: windows, gaps, and who may write what.
 
 use tidemark_record_batch::{ControlType, control_batch};
-use tidemark_testkit::{Batch, Isolation};
+use tidemark_testkit::{Batch, Dialect, Isolation};
 use tidemark_types::{CoordinatorEpoch, ErrorCode, LeaderEpoch, ProducerEpoch, ProducerId};
 
-use crate::support::Target;
 use crate::support::changed::Changed;
+use crate::support::{Target, in_both_dialects};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a1_the_last_five_batches_are_remembered_and_no_other() {
@@ -79,10 +79,16 @@ async fn m3_a_gap_is_refused_and_nothing_is_written() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a18_a_plain_batch_inside_its_producers_transaction_is_refused() {
+    in_both_dialects(a18_story).await;
+}
+
+async fn a18_story(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
     let topic = target.topic(&mut client, "t", 1).await;
-    let mut producer = target.session(&mut client, &target.name("tx")).await;
+    let mut producer = target
+        .session_in(&mut client, &target.name("tx"), dialect)
+        .await;
     target.begin(&mut client, &producer, &[(&topic, 0)]).await;
     assert_eq!(producer.send(&mut client, &topic, 0, &["r"]).await, Ok(0));
     let (id, epoch) = producer.producer();

@@ -2,11 +2,11 @@
 
 use kafka_protocol::messages::EndTxnResponse;
 use tidemark_record_batch::ControlType;
-use tidemark_testkit::{Isolation, RawClient, TestBroker, TxnProducer, requests, version};
+use tidemark_testkit::{Dialect, Isolation, RawClient, TestBroker, TxnProducer, requests, version};
 use tidemark_types::ErrorCode;
 use tidemark_wire::ApiKey;
 
-use crate::support::{Target, code};
+use crate::support::{Target, code, in_both_dialects};
 
 /// EndTxn of an instance that is no longer the owner, at every classic version: never success, and
 /// the code its client knows.
@@ -67,11 +67,15 @@ async fn a14_a_zombie_is_fenced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m5_the_new_session_ends_the_old_ones_transaction() {
+    in_both_dialects(m5_story).await;
+}
+
+async fn m5_story(dialect: Dialect) {
     let target = Target::start().await;
     let (mut client_a, mut client_b) = (target.client().await, target.client().await);
     let topic = target.topic(&mut client_a, "t", 1).await;
     let id = target.name("tx");
-    let mut a = target.session(&mut client_a, &id).await;
+    let mut a = target.session_in(&mut client_a, &id, dialect).await;
     assert_eq!(a.epoch, 0);
     target.begin(&mut client_a, &a, &[(&topic, 0)]).await;
     assert_eq!(
@@ -79,7 +83,7 @@ async fn m5_the_new_session_ends_the_old_ones_transaction() {
         Ok(0)
     );
 
-    let mut b = target.session(&mut client_b, &id).await;
+    let mut b = target.session_in(&mut client_b, &id, dialect).await;
     assert!(b.epoch >= 1);
     target.assert_ends(&mut client_b, &topic, 0, (4, 4)).await;
     let fetched = client_b.fetch(&topic, 0, 0, Isolation::ReadCommitted).await;
@@ -99,18 +103,22 @@ async fn m5_the_new_session_ends_the_old_ones_transaction() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m6_the_same_connection_starts_over() {
+    in_both_dialects(m6_story).await;
+}
+
+async fn m6_story(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
     let topic = target.topic(&mut client, "t", 1).await;
     let id = target.name("tx");
-    let mut before = target.session(&mut client, &id).await;
+    let mut before = target.session_in(&mut client, &id, dialect).await;
     target.begin(&mut client, &before, &[(&topic, 0)]).await;
     assert_eq!(
         before.send(&mut client, &topic, 0, &["a", "b"]).await,
         Ok(0)
     );
 
-    let mut after = target.session(&mut client, &id).await;
+    let mut after = target.session_in(&mut client, &id, dialect).await;
     assert_eq!(after.epoch, 2, "epoch 1 is that of the abort's markers");
     let mut between = TxnProducer {
         epoch: 1,
@@ -152,18 +160,14 @@ async fn a15_a_timeout_out_of_range_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a16_a_transaction_past_its_timeout_is_aborted_and_its_client_fenced() {
+async fn a16_m15_a_transaction_past_its_timeout_is_aborted_and_its_client_fenced() {
     let broker = TestBroker::start().await;
     let mut client = broker.client().await;
     client.create_topic("t", 1).await;
     let request = requests::init_producer_id(Some("tx"), 2000);
     let granted = client.send(version::INIT_PRODUCER_ID, &request).await;
-    let mut silent = TxnProducer {
-        id: "tx".to_owned(),
-        producer_id: granted.producer_id.0,
-        epoch: granted.producer_epoch,
-        sequences: Default::default(),
-    };
+    let granted = (granted.producer_id.0, granted.producer_epoch);
+    let mut silent = TxnProducer::at("tx", granted, Dialect::Classic);
     silent.enrol(&mut client, &[("t", 0)]).await.unwrap();
     assert_eq!(silent.send(&mut client, "t", 0, &["r1"]).await, Ok(0));
 

@@ -2,11 +2,11 @@
 
 use kafka_protocol::messages::EndTxnResponse;
 use tidemark_record_batch::ControlType;
-use tidemark_testkit::{Batch, Isolation, produced, requests};
+use tidemark_testkit::{Batch, Dialect, Isolation, produced, requests};
 use tidemark_types::ErrorCode;
 use tidemark_wire::ApiKey;
 
-use crate::support::{Target, code};
+use crate::support::{Target, code, in_both_dialects};
 
 /// Versions of EndTxn in the classic dialect.
 fn classic_end_txn() -> impl Iterator<Item = i16> {
@@ -126,6 +126,10 @@ async fn a17_a_batch_that_arrives_after_the_end_opens_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m7_a_transaction_ends_in_all_its_partitions_and_its_group() {
+    in_both_dialects(m7_story).await;
+}
+
+async fn m7_story(dialect: Dialect) {
     for (committed, marker, offset) in [
         (true, ControlType::Commit, 99),
         (false, ControlType::Abort, -1),
@@ -135,7 +139,9 @@ async fn m7_a_transaction_ends_in_all_its_partitions_and_its_group() {
         let out = target.topic(&mut client, "out", 2).await;
         let input = target.topic(&mut client, "in", 1).await;
         let group = target.name("g");
-        let mut producer = target.session(&mut client, &target.name("tx")).await;
+        let mut producer = target
+            .session_in(&mut client, &target.name("tx"), dialect)
+            .await;
         target
             .begin(&mut client, &producer, &[(&out, 0), (&out, 1)])
             .await;
@@ -194,7 +200,11 @@ async fn m10_an_enrolled_partition_without_data_holds_nobody_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_transactions_back_to_back_never_meet_concurrent_transactions() {
+async fn t15_two_transactions_back_to_back_never_meet_concurrent_transactions() {
+    in_both_dialects(t15_story).await;
+}
+
+async fn t15_story(dialect: Dialect) {
     let target = Target::start().await;
     if target.is_kafka() {
         // Its markers are written after EndTxn is answered: CONCURRENT_TRANSACTIONS is normal.
@@ -203,7 +213,7 @@ async fn two_transactions_back_to_back_never_meet_concurrent_transactions() {
     let mut client = target.client().await;
     let topic = target.topic(&mut client, "t", 8).await;
     let partitions: Vec<(&str, i32)> = (0..8).map(|p| (topic.as_str(), p)).collect();
-    let mut producer = target.session(&mut client, "tx").await;
+    let mut producer = target.session_in(&mut client, "tx", dialect).await;
     for round in 0..50 {
         assert_eq!(
             producer.enrol(&mut client, &partitions).await,
@@ -215,7 +225,7 @@ async fn two_transactions_back_to_back_never_meet_concurrent_transactions() {
             assert_eq!(sent, Ok(2 * round));
         }
         assert_eq!(
-            producer.end(&mut client, round % 3 != 0).await,
+            producer.end_and_go_on(&mut client, round % 3 != 0).await,
             Ok(()),
             "round {round}"
         );

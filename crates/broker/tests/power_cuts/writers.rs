@@ -6,8 +6,8 @@ use kafka_protocol::messages::ProduceResponse;
 use parking_lot::Mutex;
 use tidemark_testkit::requests::{self, error_code};
 use tidemark_testkit::{
-    Batch, InFlight, Isolation, RawClient, TestBroker, TxnProducer, enrolled, fetched, listed,
-    offsets_committed, produced, txn_offsets_committed, version,
+    Batch, Dialect, InFlight, Isolation, RawClient, TestBroker, TxnProducer, enrolled, fetched,
+    listed, offsets_committed, produced, txn_offsets_committed, version,
 };
 use tidemark_types::ErrorCode;
 
@@ -170,12 +170,8 @@ impl TransactionalWriter {
         let request = requests::init_producer_id(Some(&self.id), 60_000);
         let answer = client.try_send(version::INIT_PRODUCER_ID, &request).await;
         let answer = or_gone(answer, |a| error_code(a.error_code))?;
-        let mut session = TxnProducer {
-            id: self.id.clone(),
-            producer_id: answer.producer_id.0,
-            epoch: answer.producer_epoch,
-            sequences: Default::default(),
-        };
+        let granted = (answer.producer_id.0, answer.producer_epoch);
+        let mut session = TxnProducer::at(&self.id, granted, Dialect::Classic);
         loop {
             self.one_transaction(client, &mut session, ledger).await?;
         }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use kafka_protocol::messages::FindCoordinatorRequest;
 use tidemark_testkit::requests::{error_code, text};
-use tidemark_testkit::{Isolation, PATIENCE, RawClient, TestBroker, TxnProducer};
+use tidemark_testkit::{Dialect, Isolation, PATIENCE, RawClient, TestBroker, TxnProducer};
 use tidemark_types::ErrorCode;
 
 pub mod changed;
@@ -139,25 +139,30 @@ impl Target {
         topic
     }
 
-    /// A new session of a transactional id. Kafka needs several tries over an open transaction.
+    /// A new session of a transactional id, of a client of the classic dialect.
     pub async fn session(&self, client: &mut RawClient, id: &str) -> TxnProducer {
+        self.session_in(client, id, Dialect::Classic).await
+    }
+
+    /// A new session of a transactional id. Kafka needs several tries over an open transaction.
+    pub async fn session_in(
+        &self,
+        client: &mut RawClient,
+        id: &str,
+        dialect: Dialect,
+    ) -> TxnProducer {
         if self.is_kafka() {
             retry("a new session", async || {
                 let granted = client.init_producer_id(Some(id)).await;
                 match granted {
-                    Ok((producer_id, epoch)) => Some(TxnProducer {
-                        id: id.to_owned(),
-                        producer_id,
-                        epoch,
-                        sequences: Default::default(),
-                    }),
+                    Ok(producer) => Some(TxnProducer::at(id, producer, dialect)),
                     Err(ErrorCode::ConcurrentTransactions) => None,
                     Err(e) => panic!("InitProducerId of {id}: {e:?}"),
                 }
             })
             .await
         } else {
-            TxnProducer::init(client, id).await
+            TxnProducer::init_in(client, id, dialect).await
         }
     }
 
@@ -230,6 +235,14 @@ impl Target {
         }
         let stable = client.committed_offset(group, topic, partition, true).await;
         assert_eq!(stable, Ok(want), "{group}: {topic}-{partition}");
+    }
+}
+
+/// Tells a story that holds for transactions of either dialect, once in each.
+pub async fn in_both_dialects(story: impl AsyncFn(Dialect)) {
+    for dialect in Dialect::BOTH {
+        println!("{dialect:?}");
+        story(dialect).await;
     }
 }
 

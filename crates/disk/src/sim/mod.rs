@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use crate::{DirEntry, Disk, DiskFile, OpenMode};
+use crate::{DirEntry, Disk, DiskFile, FileSystem, OpenMode};
 use faults::Faults;
 use inode::Inode;
 use names::{Entry, Ino, Names};
@@ -318,6 +318,10 @@ impl Disk for SimDisk {
         Ok(())
     }
 
+    fn file_system(&self, _dir: &Path) -> io::Result<Option<Box<dyn FileSystem>>> {
+        Ok(Some(Box::new(self.clone())))
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
         let mut state = self.changing()?;
         let (dir, name) = state.names.parent(path)?;
@@ -334,6 +338,28 @@ impl Disk for SimDisk {
             disk: self.clone(),
             path: path.to_path_buf(),
         }))
+    }
+}
+
+impl FileSystem for SimDisk {
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.changing()?;
+        let root = PathBuf::from("/");
+        state.faults.count(&root).syncs += 1;
+        self.wait_while_held(&mut state);
+        state.faults.check_power()?;
+        if let Err(e) = state.faults.syncs.take() {
+            state.inodes.values_mut().for_each(Inode::drop_dirty);
+            return Err(e);
+        }
+        if !state.faults.never_sync {
+            state.inodes.values_mut().for_each(Inode::sync);
+            state.names.sync_all();
+            state.collect();
+        }
+        state.faults.count(&root).synced += 1;
+        self.inner.changed.notify_all();
+        Ok(())
     }
 }
 

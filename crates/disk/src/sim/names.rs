@@ -152,6 +152,13 @@ impl Names {
         });
     }
 
+    /// All names, in the order in which they changed.
+    pub(super) fn sync_all(&mut self) {
+        for change in std::mem::take(&mut self.pending) {
+            change.apply(&mut self.durable);
+        }
+    }
+
     /// The file of every name below the root, once per name.
     pub(super) fn live_files(&self) -> Vec<Ino> {
         let mut files = Vec::new();

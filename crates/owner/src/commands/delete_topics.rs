@@ -58,6 +58,24 @@ pub(crate) struct Deletion {
     done: Vec<DeletedTopic>,
 }
 
+impl Deletion {
+    /// The answer when records of it may have been lost.
+    pub(crate) fn given_up(self) -> (Token, Reply) {
+        let left = self.remaining.into_iter().map(|topic| match topic {
+            DeleteTopic::Name(name) => (Some(name), TopicId::ZERO),
+            DeleteTopic::Id(id) => (None, id),
+        });
+        let done = self.done.into_iter().map(|topic| (topic.name, topic.id));
+        let deleted = done.chain(left).map(|(name, id)| DeletedTopic {
+            name,
+            id,
+            error: ErrorCode::NotController,
+            message: None,
+        });
+        (self.token, Reply::DeleteTopics(deleted.collect()))
+    }
+}
+
 /// A topic that this step deletes, and the tombstones of its offsets.
 struct Doomed {
     topic: Arc<TopicImage>,

@@ -7,7 +7,7 @@ use tidemark_txn_coordinator::{self as txn, Dialect};
 use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
 
 use crate::Owner;
-use crate::command::{Now, Step};
+use crate::command::{Event, Now, Step};
 
 #[derive(Clone, Debug)]
 pub struct EndTxn {
@@ -47,6 +47,10 @@ impl Owner {
         let mut draft = self.begin(now);
         self.write_outcome(&mut draft, id, &outcome, fresh, now);
         self.finish(draft, step);
+        if outcome.markers.is_some() {
+            let committed = request.committed;
+            step.events.push(Event::TransactionEnded { committed });
+        }
         Ok(outcome.reply)
     }
 }

@@ -56,17 +56,30 @@ impl Owner {
             },
         )?;
         self.write_outcome(&mut draft, id, &outcome, fresh, now);
-        if let Some(before) = before
-            && outcome.markers.is_some()
-        {
-            step.events.push(Event::ProducerFenced {
+        let (by_client_id, by_host) = (
+            request.context.client_id.clone(),
+            request.context.client_host.clone(),
+        );
+        match before {
+            Some(before) if outcome.markers.is_some() => step.events.push(Event::ProducerFenced {
                 transactional_id: id.clone(),
                 producer_id: before.producer_id,
                 old_epoch: before.epoch,
                 new_epoch: outcome.reply.1,
-                by_client_id: request.context.client_id.clone(),
-                by_host: request.context.client_host.clone(),
-            });
+                by_client_id,
+                by_host,
+            }),
+            Some(before) if outcome.next.is_some() => step.events.push(Event::SessionReplaced {
+                transactional_id: id.clone(),
+                producer_id: before.producer_id,
+                old_epoch: before.epoch,
+                new_epoch: outcome.reply.1,
+                old_client_id: before.who.client_id,
+                old_host: before.who.host,
+                by_client_id,
+                by_host,
+            }),
+            _ => {}
         }
         self.finish(draft, step);
         Ok(outcome.reply)

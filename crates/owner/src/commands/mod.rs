@@ -10,6 +10,7 @@ mod enrol;
 mod expire;
 mod groups;
 mod init_producer_id;
+mod inspect;
 mod log_start;
 mod note_refused;
 mod offsets;
@@ -31,6 +32,10 @@ pub use describe_transactions::{
 pub use end_txn::EndTxn;
 pub use enrol::{AddOffsets, AddPartitions};
 pub use init_producer_id::InitProducerId;
+pub use inspect::{
+    AbortTransaction, Enrolled, Inspect, Inspected, InspectedPartition, InspectedTransaction,
+    OpenHere,
+};
 pub use log_start::{DeleteRecords, MAX_LOG_START_MOVES, MoveLogStarts};
 pub use note_refused::{NoteRefused, RefusedBatch};
 pub use offsets::{OffsetFetch, OffsetFetchGroup};
@@ -114,6 +119,10 @@ impl Owner {
             }
             Command::WriteTxnMarkers(request) => {
                 Reply::WriteTxnMarkers(self.write_txn_markers(&request, now, &mut step))
+            }
+            Command::Inspect(what) => Reply::Inspect(self.inspect(&what)),
+            Command::AbortTransaction(request) => {
+                Reply::AbortTransaction(self.abort_transaction(&request, now, &mut step))
             }
             Command::OffsetDelete(request) => {
                 Reply::OffsetDelete(self.offset_delete(request, now, &mut step))

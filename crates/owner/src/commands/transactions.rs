@@ -114,7 +114,7 @@ impl Owner {
     /// Arms or drops the deadline of a transactional id after its state changed. A deadline counts
     /// from the start of its transaction: what the transaction does later leaves it where it is,
     /// also when the wall clock has been set meanwhile.
-    fn rearm(&mut self, transactional_id: &Arc<str>, now: &Now<'_>) {
+    pub(crate) fn rearm(&mut self, transactional_id: &Arc<str>, now: &Now<'_>) {
         let ongoing = self
             .coordinator
             .get(transactional_id)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tidemark_group_coordinator::GroupConfig;
 use tidemark_metadata::TopicLimits;
 use tidemark_owner::*;
-use tidemark_types::{ErrorCode, MonoTime, NodeId, Tick, TopicPartitionId};
+use tidemark_types::{ErrorCode, JournalIndex, MonoTime, NodeId, Tick, TopicPartitionId};
 
 pub use client::{Producer, context, join, offset};
 
@@ -47,6 +47,8 @@ pub struct World {
     pub mono_ms: u64,
     pub wall_ms: i64,
     pub max_record_bytes: usize,
+    /// The journal may lose records that are not confirmed.
+    pub may_lose: bool,
     next_token: u64,
     next_uuid: u128,
     logs: reader::Logs,
@@ -75,6 +77,7 @@ impl World {
             mono_ms: 1_000,
             wall_ms: WALL_START_MS,
             max_record_bytes: 32 << 20,
+            may_lose: false,
             next_token: 0,
             next_uuid: 1 << 120,
             logs: reader::Logs::default(),
@@ -166,6 +169,42 @@ impl World {
         self.owner.check().expect("what must hold");
     }
 
+    /// The journal confirms everything up to the record at this place.
+    pub fn confirm(&mut self, count: usize) {
+        let index = self.records[count - 1].index;
+        self.owner.confirmed(index);
+    }
+
+    /// The journal loses all but the first `count` records.
+    pub fn lose(&mut self, count: usize) {
+        self.records.truncate(count);
+        let index = self.records.last().map_or(JournalIndex(0), |r| r.index);
+        let step = self.at_now(|owner, now| owner.lost(index, now));
+        assert!(step.record.is_none());
+        self.carry_out(step);
+        // (a) What is left is what a start makes of what is confirmed.
+        let mut logs = reader::Logs::default();
+        let mut owner = Owner::new(self.options.clone());
+        for record in &self.records {
+            logs.observe(owner.replay(record).expect("our own record"));
+        }
+        self.logs = logs;
+        assert_eq!(owner.difference(&self.owner), None, "after a loss");
+    }
+
+    /// A step of Produce whose record is confirmed at once, without any check: for measurements.
+    pub fn step_only(&mut self, version: i16, batch: ProduceBatch) {
+        let produce = Command::Produce(Produce {
+            version,
+            transactional_id: None,
+            batches: vec![batch],
+        });
+        let step = self.at_now(|owner, now| owner.step(Token(1), produce, now));
+        let record = step.record.expect("a good batch");
+        self.owner.confirmed(record.index);
+        std::hint::black_box(record.encode());
+    }
+
     /// Turns both clocks, and lets everything that is due happen.
     pub fn pass_ms(&mut self, ms: u64) {
         self.mono_ms += ms;
@@ -200,6 +239,9 @@ impl World {
         self.owner.set_max_record_bytes(self.max_record_bytes);
         self.parked.clear();
         self.at_now(|owner, now| owner.arm_after_replay(now));
+        if self.may_lose {
+            self.owner.keep_undo();
+        }
         self.owner.check().expect("what must hold after a start");
     }
 

@@ -56,8 +56,8 @@ impl Checkpoint {
     }
 }
 
-fn play(moves: &[Move], small_slots: bool) -> Player {
-    let mut player = Player::new();
+fn play(moves: &[Move], small_slots: bool, may_lose: bool) -> Player {
+    let mut player = Player::new(may_lose);
     if small_slots {
         // A transaction or two to a record.
         player.world.set_max_record_bytes(70_000);
@@ -65,6 +65,8 @@ fn play(moves: &[Move], small_slots: bool) -> Player {
     let mut checkpoint = Checkpoint::default();
     for (n, a_move) in moves.iter().enumerate() {
         match a_move {
+            // A checkpoint holds what is confirmed.
+            Move::Capture { .. } if may_lose => {}
             Move::Capture { salt, metadata } => {
                 checkpoint.take(&player.world, |id| match id {
                     TopicPartitionId::METADATA => *metadata,
@@ -74,6 +76,7 @@ fn play(moves: &[Move], small_slots: bool) -> Player {
             }
             Move::Restart => {
                 player.world.restart();
+                player.confirmed = player.world.records.len();
                 player.forget_members();
             }
             other => player.make(other, n),
@@ -106,8 +109,9 @@ proptest! {
     fn whatever_is_asked_the_state_can_be_rebuilt(
         moves in prop::collection::vec(a_move(), 1..120),
         small_slots in any::<bool>(),
+        may_lose in any::<bool>(),
     ) {
-        play(&moves, small_slots);
+        play(&moves, small_slots, may_lose);
     }
 }
 
@@ -121,9 +125,9 @@ fn the_moves_reach_what_they_are_about() {
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let strategy = prop::collection::vec(a_move(), 100..120);
     let mut reached = BTreeMap::new();
-    for n in 0..120 {
+    for n in 0..200 {
         let moves = strategy.new_tree(&mut runner).unwrap().current();
-        for (what, times) in play(&moves, n % 2 == 0).reached {
+        for (what, times) in play(&moves, n % 2 == 0, n % 3 == 0).reached {
             *reached.entry(what).or_insert(0) += times;
         }
     }

@@ -109,6 +109,10 @@ pub enum Move {
     Pass(u64),
     WallStep(i64),
     JournalEpoch,
+    /// The journal confirms all but the last few records.
+    Confirm(usize),
+    /// The journal loses up to so many records that are not confirmed.
+    Lose(usize),
     /// Made by the caller.
     Restart,
     /// Made by the caller.
@@ -156,6 +160,8 @@ pub fn a_move() -> impl Strategy<Value = Move> {
         3 => prop_oneof![4 => 0u64..3_000, 1 => Just(70_000u64)].prop_map(Move::Pass),
         1 => (-100_000i64..100_000).prop_map(Move::WallStep),
         1 => Just(Move::JournalEpoch),
+        3 => (0usize..6).prop_map(Move::Confirm),
+        2 => (1usize..8).prop_map(Move::Lose),
         1 => Just(Move::Restart),
         4 => (0usize..3, prop::bool::weighted(0.2))
             .prop_map(|(salt, metadata)| Move::Capture { salt, metadata }),
@@ -187,6 +193,8 @@ pub const WORTH_REACHING: &[&str] = &[
     "producers forgotten",
     "transactional id forgotten",
     "offsets expired",
+    "records lost",
+    "a transaction's end lost",
 ];
 
 pub struct Player {
@@ -198,6 +206,8 @@ pub struct Player {
     next_sequence: BTreeMap<(ProducerId, ProducerEpoch, usize), i32>,
     /// Member id and generation last heard of.
     members: Vec<(String, i32)>,
+    /// Records that are confirmed.
+    pub confirmed: usize,
     pub reached: BTreeMap<&'static str, usize>,
 }
 
@@ -210,12 +220,17 @@ fn nth(partition: usize) -> (&'static str, i32) {
 }
 
 impl Player {
-    pub fn new() -> Player {
+    pub fn new(may_lose: bool) -> Player {
         let mut world = World::with(OwnerOptions {
             expiry: EXPIRY,
             ..options()
         });
         world.create_topic("t", 2);
+        if may_lose {
+            world.may_lose = true;
+            world.owner.keep_undo();
+        }
+        let confirmed = world.records.len();
         let idempotent = Producer::idempotent(&mut world);
         Player {
             world,
@@ -223,6 +238,7 @@ impl Player {
             idempotent,
             next_sequence: BTreeMap::new(),
             members: vec![(String::new(), -1); GROUPS.len()],
+            confirmed,
             reached: BTreeMap::new(),
         }
     }
@@ -415,6 +431,25 @@ impl Player {
             }
             Move::WallStep(ms) => self.world.wall_ms += ms,
             Move::JournalEpoch => self.world.raise_journal_epoch(),
+            Move::Confirm(behind) => {
+                let count = self.world.records.len().saturating_sub(*behind);
+                if count > self.confirmed && self.world.may_lose {
+                    self.confirmed = count;
+                    self.world.confirm(count);
+                }
+            }
+            Move::Lose(most) => {
+                let count = self.world.records.len();
+                let keep = count.saturating_sub(*most).max(self.confirmed);
+                if self.world.may_lose && keep < count {
+                    let before = self.ongoing();
+                    self.world.lose(keep);
+                    self.reach("records lost");
+                    if self.ongoing() > before {
+                        self.reach("a transaction's end lost");
+                    }
+                }
+            }
             Move::Restart | Move::Capture { .. } => unreachable!("made by the caller"),
         }
     }

@@ -13,4 +13,5 @@ mod start;
 mod timeouts;
 mod topics;
 mod transactions;
+mod undo;
 mod version_2;

@@ -158,3 +158,11 @@ pub fn move_log_start(log: &PartitionLog, offset: i64) {
         ..log.newest_version()
     });
 }
+
+/// Segments of this size.
+pub fn roll_at(log: &PartitionLog, segment_bytes: u64) {
+    log.set_segment_rules(SegmentRules {
+        segment_bytes,
+        ..SegmentRules::default()
+    });
+}

@@ -1,0 +1,252 @@
+//! What is read when metrics are scraped.
+
+use std::collections::HashMap;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tidemark_group_coordinator::ListedGroup;
+use tidemark_owner::{Command, Inspect, OffsetFetch, OffsetFetchGroup, Reply};
+use tidemark_partition_log::{PartitionLog, Version};
+use tidemark_record_batch::Attributes;
+
+use super::{InspectError, Inspector};
+
+/// Partitions and groups' partitions that are shown one by one. Beyond it only those that lag.
+const SHOWN: usize = 1_000;
+/// Batches that one scrape looks at to count records apart from markers. Beyond it offsets count.
+const COUNTED_BATCHES: usize = 50_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPartition {
+    topic: String,
+    partition: i32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfGroup {
+    consumergroup: String,
+    topic: String,
+    partition: i32,
+}
+
+#[derive(Default)]
+struct Gauges {
+    open: Gauge,
+    oldest_ms: Gauge,
+    high_watermark: Family<OfPartition, Gauge>,
+    log_start: Family<OfPartition, Gauge>,
+    lag_records: Family<OfPartition, Gauge>,
+    lag_seconds: Family<OfPartition, Gauge>,
+    group_lag: Family<OfGroup, Gauge>,
+    group_offset: Family<OfGroup, Gauge>,
+}
+
+impl Gauges {
+    fn register(&self, registry: &mut Registry) {
+        let mut gauge = |name: &str, help: &str, gauge: &Gauge| {
+            registry.register(name, help, gauge.clone());
+        };
+        gauge(
+            "tidemark_open_transactions",
+            "Transactions that are ongoing",
+            &self.open,
+        );
+        gauge(
+            "tidemark_oldest_open_transaction_age_milliseconds",
+            "Age of the oldest ongoing transaction, 0 without one",
+            &self.oldest_ms,
+        );
+        let mut family = |name: &str, help: &str, family: &Family<OfPartition, Gauge>| {
+            registry.register(name, help, family.clone());
+        };
+        family(
+            "kafka_topic_partition_current_offset",
+            "High watermark",
+            &self.high_watermark,
+        );
+        family(
+            "kafka_topic_partition_oldest_offset",
+            "Log start offset",
+            &self.log_start,
+        );
+        family(
+            "tidemark_partition_lso_lag_records",
+            "Offsets between the last stable offset and the high watermark: what open transactions \
+             keep from read_committed readers",
+            &self.lag_records,
+        );
+        family(
+            "tidemark_partition_lso_lag_seconds",
+            "Since when the first of them waits",
+            &self.lag_seconds,
+        );
+        let mut family = |name: &str, help: &str, family: &Family<OfGroup, Gauge>| {
+            registry.register(name, help, family.clone());
+        };
+        family(
+            "kafka_consumergroup_lag",
+            "Records that a group has not committed, up to the last stable offset; transactions' \
+             markers are no records and do not count",
+            &self.group_lag,
+        );
+        family(
+            "kafka_consumergroup_current_offset",
+            "Offset that a group has committed",
+            &self.group_offset,
+        );
+    }
+}
+
+impl Inspector {
+    /// Everything there is to scrape, in Prometheus' text format.
+    pub async fn metrics(&self) -> Result<String, InspectError> {
+        let ongoing = self.inspect(Inspect::Ongoing).await?;
+        let groups = self.committed().await?;
+        self.blocking(move |inspector| {
+            let gauges = Gauges::default();
+            gauges.open.set(ongoing.transactions.len() as i64);
+            let now_ms = inspector.shared.clock.wall_ms();
+            let ages = ongoing
+                .transactions
+                .iter()
+                .map(|t| now_ms - t.meta.start_wall_ms);
+            gauges.oldest_ms.set(ages.max().unwrap_or(0).max(0));
+            inspector.measure_partitions(&gauges, now_ms);
+            inspector.measure_groups(&gauges, &groups);
+            let mut registry = Registry::default();
+            inspector.shared.metrics.register(&mut registry);
+            gauges.register(&mut registry);
+            let mut text = String::new();
+            encode(&mut text, &registry).map_err(|e| InspectError::Failed(e.to_string()))?;
+            Ok(text)
+        })
+        .await
+    }
+
+    fn measure_partitions(&self, gauges: &Gauges, now_ms: i64) {
+        let view = self.shared.read();
+        let partitions = view.image.topics().filter(|topic| !topic.internal);
+        let partitions: Vec<_> = partitions
+            .flat_map(|topic| topic.partition_ids().map(|id| (topic.name.clone(), id)))
+            .collect();
+        let all = partitions.len() <= SHOWN;
+        for (topic, id) in partitions {
+            let Some(log) = view.log(id) else { continue };
+            let version = log.at(view.tick());
+            let lag = version.log_end_offset - version.last_stable_offset;
+            if !all && lag == 0 {
+                continue;
+            }
+            let labels = OfPartition {
+                topic: topic.to_string(),
+                partition: id.partition,
+            };
+            let set = |family: &Family<OfPartition, Gauge>, value| {
+                family.get_or_create(&labels).set(value);
+            };
+            set(&gauges.high_watermark, version.log_end_offset);
+            set(&gauges.log_start, version.log_start_offset);
+            set(&gauges.lag_records, lag);
+            set(
+                &gauges.lag_seconds,
+                waits_for_ms(&log, &version, now_ms) / 1_000,
+            );
+        }
+    }
+
+    /// The committed offsets of every group: (group, topic, partition, offset).
+    async fn committed(&self) -> Result<Vec<(String, String, i32, i64)>, InspectError> {
+        let listed: Vec<ListedGroup> = match self.ask(Command::ListGroups).await? {
+            Reply::ListGroups(listed) => listed,
+            other => unreachable!("ListGroups was answered with {other:?}"),
+        };
+        let names: Vec<String> = listed.into_iter().map(|group| group.group_id).collect();
+        let fetch = Command::OffsetFetch(OffsetFetch {
+            groups: (names.iter())
+                .map(|name| OffsetFetchGroup {
+                    group_id: name.clone(),
+                    partitions: None,
+                })
+                .collect(),
+            require_stable: false,
+        });
+        let fetched = match self.ask(fetch).await? {
+            Reply::OffsetFetch(fetched) => fetched,
+            other => unreachable!("OffsetFetch was answered with {other:?}"),
+        };
+        let of_group = |(name, offsets): (String, Vec<_>)| {
+            offsets
+                .into_iter()
+                .filter(|o: &tidemark_group_coordinator::FetchedOffset| o.offset >= 0)
+                .map(move |o| (name.clone(), o.topic, o.partition, o.offset))
+        };
+        Ok(names.into_iter().zip(fetched).flat_map(of_group).collect())
+    }
+
+    fn measure_groups(&self, gauges: &Gauges, groups: &[(String, String, i32, i64)]) {
+        let view = self.shared.read();
+        let mut budget = COUNTED_BATCHES;
+        // Groups at the same place need not be counted twice.
+        let mut counted: HashMap<(&str, i32, i64), i64> = HashMap::new();
+        let all = groups.len() <= SHOWN;
+        for (group, topic, partition, offset) in groups {
+            let id = view.image.partition(topic, *partition);
+            let Some(log) = id.and_then(|id| view.log(id)) else {
+                continue;
+            };
+            let stable = log.at(view.tick()).last_stable_offset;
+            let place = (topic.as_str(), *partition, *offset);
+            let lag = *counted
+                .entry(place)
+                .or_insert_with(|| records_between(&log, *offset, stable, &mut budget));
+            if !all && lag == 0 {
+                continue;
+            }
+            let labels = OfGroup {
+                consumergroup: group.clone(),
+                topic: topic.clone(),
+                partition: *partition,
+            };
+            gauges.group_lag.get_or_create(&labels).set(lag);
+            gauges.group_offset.get_or_create(&labels).set(*offset);
+        }
+    }
+}
+
+/// For how long the first record beyond the last stable offset has waited.
+fn waits_for_ms(log: &PartitionLog, version: &Version, now_ms: i64) -> i64 {
+    let (from, upper) = (version.last_stable_offset, version.log_end_offset);
+    let mut since_ms = None;
+    let looked = log.each_batch(from, upper, |batch| {
+        since_ms = Some(batch.tick.alignment_ms());
+        false
+    });
+    match (looked, since_ms) {
+        (Ok(()), Some(since_ms)) => (now_ms - since_ms).max(0),
+        _ => 0,
+    }
+}
+
+/// Offsets in a range that are no markers'; what is beyond the budget counts by its offsets.
+fn records_between(log: &PartitionLog, from: i64, upper: i64, budget: &mut usize) -> i64 {
+    let (mut records, mut next) = (0, from);
+    let looked = log.each_batch(from, upper, |batch| {
+        if *budget == 0 {
+            return false;
+        }
+        *budget -= 1;
+        let first = batch.base_offset.max(from);
+        if !Attributes(batch.meta.attributes).is_control() {
+            records += batch.last_offset.min(upper - 1) - first + 1;
+        }
+        next = batch.last_offset + 1;
+        true
+    });
+    match looked {
+        Ok(()) if *budget > 0 => records,
+        _ => records + (upper - next).max(0),
+    }
+}
