@@ -70,8 +70,9 @@ async fn m12_a_fetch_lists_the_aborted_transactions_of_its_bytes_among_very_many
     let mut broker = TestBroker::start().await;
     let mut client = broker.client().await;
     client.create_topic("t", 1).await;
-    let mut producer = TxnProducer::init_in(&mut client, "tx", Dialect::Version2).await;
+    let mut producer = TxnProducer::init(&mut client, "tx").await;
     for n in 0..ABORTED {
+        producer.enrol(&mut client, &[("t", 0)]).await.unwrap();
         producer
             .send(&mut client, "t", 0, &[format!("a{n}")])
             .await
