@@ -121,6 +121,8 @@ impl AbortIndex {
         upper_bound: i64,
         found: &mut Vec<AbortedTxn>,
     ) {
+        #[cfg(test)]
+        tests::LOOKS.with(|looks| looks.set(looks.get() + 1));
         if self.lowest[level][block] >= upper_bound {
             return;
         }
@@ -209,3 +211,52 @@ impl PartialEq for AbortIndex {
 }
 
 impl Eq for AbortIndex {}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// Blocks that were looked at.
+        pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn m12_a_lookup_costs_the_same_among_a_hundred_and_a_hundred_thousand() {
+        const ABORTED: i64 = 100_000;
+        // One record and its marker each, and one that stays open from the start to the end.
+        let mut index = AbortIndex::new();
+        let mut looks = Vec::new();
+        for n in 0..ABORTED {
+            let first_offset = 1 + 2 * n;
+            index.push(AbortedTxn {
+                producer_id: ProducerId(n),
+                first_offset,
+                last_offset: first_offset + 1,
+                last_stable_offset: 0,
+            });
+            if n + 1 == 100 || n + 1 == ABORTED {
+                let end = first_offset + 2;
+                LOOKS.set(0);
+                assert_eq!(index.lookup(end - 200, end).len(), 100.min(n as usize + 1));
+                looks.push(LOOKS.get());
+            }
+        }
+        // Far behind the end, where all later ones began later.
+        LOOKS.set(0);
+        assert_eq!(index.lookup(1, 201).len(), 100);
+        looks.push(LOOKS.get());
+        assert!(looks.iter().all(|looks| *looks <= 4 * FANOUT), "{looks:?}");
+        index.push(AbortedTxn {
+            producer_id: ProducerId(ABORTED),
+            first_offset: 0,
+            last_offset: 2 * ABORTED + 1,
+            last_stable_offset: 0,
+        });
+        LOOKS.set(0);
+        assert_eq!(index.lookup(1001, 1003).len(), 2, "the long one as well");
+        assert!(LOOKS.get() <= 8 * FANOUT, "{}", LOOKS.get());
+    }
+}

@@ -5,10 +5,13 @@
 //! only, in order. Data waits for the tail and for the journal's ordinary space; everything else
 //! (ends of transactions, offsets, deletions) may also take the journal's reserve, so that a full
 //! journal can still be relieved.
+//!
+//! On a full disk nobody makes room soon: data is then refused at once, so that what else is asked on
+//! the same connection, such as the end of the transaction, does not wait behind it.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tidemark_journal::{Admission as Space, Journal};
@@ -27,6 +30,18 @@ pub enum Wants {
     Control,
 }
 
+/// How full the disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskRoom {
+    Plenty,
+    /// No file can be made or grow. Data is taken while there is room in what there is.
+    Short,
+    /// The last reserve is in use: no data is taken.
+    Full,
+    /// The broker has stopped: nobody makes room any more, for anything.
+    Gone,
+}
+
 /// Waits until the tail is below its budget and the journal has room, and reserves it.
 pub struct Admission {
     tail_bytes: Arc<AtomicU64>,
@@ -36,6 +51,8 @@ pub struct Admission {
     reserved: Mutex<u64>,
     room: Notify,
     waiting: AtomicUsize,
+    /// [`DiskRoom`]
+    disk: AtomicU8,
     /// Asks maintenance to make room.
     pressure: Box<dyn Fn() + Send + Sync>,
 }
@@ -96,22 +113,28 @@ impl Admission {
             reserved: Mutex::new(0),
             room: Notify::new(),
             waiting: AtomicUsize::new(0),
+            disk: AtomicU8::new(DiskRoom::Plenty as u8),
             pressure,
         }
     }
 
-    /// Waits for room, until `give_up` ends: then nothing was reserved and `None` is returned.
+    /// Waits for room, until `give_up` ends: then nothing was reserved and `None` is returned. So it
+    /// is, at once, for data when the disk is full.
     pub async fn admit(
         self: &Arc<Self>,
         wants: Wants,
         give_up: impl Future<Output = ()>,
     ) -> Option<Reservation> {
+        if self.is_refused(wants) {
+            (self.pressure)();
+            return None;
+        }
         if let Ok(reservation) = self.try_reserve(wants) {
             return Some(reservation);
         }
         let _counted = Waiting::count(&self.waiting);
         tokio::select! {
-            reservation = self.wait(wants) => Some(reservation),
+            reservation = self.wait(wants) => reservation,
             () = give_up => None,
         }
     }
@@ -131,16 +154,61 @@ impl Admission {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    async fn wait(self: &Arc<Self>, wants: Wants) -> Reservation {
+    pub fn disk_room(&self) -> DiskRoom {
+        match self.disk.load(Ordering::Relaxed) {
+            0 => DiskRoom::Plenty,
+            1 => DiskRoom::Short,
+            2 => DiskRoom::Full,
+            _ => DiskRoom::Gone,
+        }
+    }
+
+    /// The disk is as full as that from now on. Returns what it was. Gone is gone.
+    pub fn set_disk_room(&self, room: DiskRoom) -> DiskRoom {
+        let before = self.disk_room();
+        if before == DiskRoom::Gone {
+            return before;
+        }
+        self.disk.store(room as u8, Ordering::Relaxed);
+        if before != room {
+            // Whoever waits looks again, and gives up or goes on.
+            self.room_made();
+        }
+        before
+    }
+
+    /// Refused whatever room there is.
+    fn is_refused(&self, wants: Wants) -> bool {
+        match (self.disk_room(), wants) {
+            (DiskRoom::Gone, _) | (DiskRoom::Full, Wants::Data(_)) => true,
+            (DiskRoom::Full, Wants::Control) | (DiskRoom::Plenty | DiskRoom::Short, _) => false,
+        }
+    }
+
+    /// Not worth waiting for: nobody will make room soon.
+    fn is_given_up(&self, wants: Wants) -> bool {
+        let is_data = matches!(wants, Wants::Data(_));
+        self.is_refused(wants) || (is_data && self.disk_room() == DiskRoom::Short)
+    }
+
+    async fn wait(self: &Arc<Self>, wants: Wants) -> Option<Reservation> {
         loop {
             let notified = self.room.notified();
             tokio::pin!(notified);
             // Registered before the look: room made in between is not missed.
             notified.as_mut().enable();
+            if self.is_refused(wants) {
+                return None;
+            }
             match self.try_reserve(wants) {
-                Ok(reservation) => return reservation,
+                Ok(reservation) => return Some(reservation),
                 Err(NoRoom::Reserved) => {}
-                Err(NoRoom::Taken) => (self.pressure)(),
+                Err(NoRoom::Taken) => {
+                    (self.pressure)();
+                    if self.is_given_up(wants) {
+                        return None;
+                    }
+                }
             }
             notified.await;
         }
@@ -234,9 +302,35 @@ mod tests {
         let mut third = Box::pin(admit());
         assert!((&mut third).now_or_never().is_none());
         drop(first);
-        assert!((&mut third).now_or_never().is_some(), "it was woken");
+        assert!(
+            (&mut third).now_or_never().flatten().is_some(),
+            "it was woken"
+        );
         let relieved = asked.load(Ordering::Relaxed);
         assert_eq!(relieved, 0, "room that comes back by itself is not made");
+    }
+
+    #[test]
+    fn on_a_full_disk_data_is_refused_and_the_rest_waits_or_goes_on() {
+        let asked = Arc::default();
+        let admission = admission(2 * SMALL_BYTES, &asked);
+        let admit = |wants| admission.admit(wants, pending());
+        let data = Wants::Data(SMALL_BYTES);
+        admission.set_disk_room(DiskRoom::Short);
+        let first = admit(data).now_or_never().flatten();
+        let second = admit(data).now_or_never().flatten();
+        assert!(first.is_some() && second.is_some(), "there is room");
+        let mut waiting = Box::pin(admit(data));
+        assert!((&mut waiting).now_or_never().is_none(), "others hold it");
+        drop((first, second));
+        assert!(waiting.now_or_never().flatten().is_some());
+        let too_large = admit(Wants::Data(3 * SMALL_BYTES)).now_or_never();
+        assert!(too_large.expect("at once").is_none());
+        admission.set_disk_room(DiskRoom::Full);
+        assert!(admit(data).now_or_never().expect("at once").is_none());
+        assert!(admit(Wants::Control).now_or_never().flatten().is_some());
+        admission.set_disk_room(DiskRoom::Plenty);
+        assert!(admit(data).now_or_never().flatten().is_some());
     }
 
     #[test]

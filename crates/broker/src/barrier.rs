@@ -3,6 +3,12 @@
 //! Whatever the owner answers leaves only when everything applied at that moment is durable (I3).
 //! The owner puts each step here before its record goes to the writer; the writer's confirmation
 //! publishes the tick, wakes parked fetches and releases the replies, in that order.
+//!
+//! There are two levels. *Released* is what readers see and clients are told; *synced* is what a
+//! loss of power leaves. With `journal.sync=always` they are one. In the other modes data is
+//! released when it is written and synced later; a record that must be synced, and so everything
+//! before it, is released only then. Whoever derives files from records (write-behind, checkpoints)
+//! goes by what is synced, in every mode.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +36,11 @@ struct Waiting {
 }
 
 struct Inner {
-    confirmed: JournalIndex,
+    /// Up to here readers see and clients are told.
+    released: JournalIndex,
+    /// Up to here everything survives a loss of power.
+    synced: JournalIndex,
+    synced_tick: Tick,
     failed: bool,
     waiting: VecDeque<Waiting>,
 }
@@ -43,11 +53,13 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// `confirmed`: the last record that is durable already.
+    /// `confirmed`: the last record that is durable already, and published.
     pub fn new(confirmed: JournalIndex, published: Arc<Published>) -> Barrier {
         Barrier {
             inner: Mutex::new(Inner {
-                confirmed,
+                released: confirmed,
+                synced: confirmed,
+                synced_tick: published.tick(),
                 failed: false,
                 waiting: VecDeque::new(),
             }),
@@ -57,7 +69,7 @@ impl Barrier {
     }
 
     /// Parks the replies of a step until record `index`, the last one applied when the step was
-    /// decided, is durable. Released at once when it is.
+    /// decided, may be told of. Released at once when it may.
     ///
     /// Called with the new record's index before the record is handed to the writer, so that its
     /// confirmation cannot come first.
@@ -67,7 +79,7 @@ impl Barrier {
             // The senders are dropped: the connection answers a storage error.
             return;
         }
-        if index <= inner.confirmed {
+        if index <= inner.released {
             debug_assert!(
                 touched.is_empty(),
                 "a confirmed record cannot still be parked"
@@ -85,10 +97,24 @@ impl Barrier {
 
     /// Record `index` and all before it are durable: publish their tick, wake, release.
     pub fn confirm(&self, index: JournalIndex, tick: Tick) {
+        self.release_up_to(index, tick, true);
+    }
+
+    /// Record `index` and all before it are written, and those that must be synced are: publish
+    /// their tick, wake, release.
+    pub fn written(&self, index: JournalIndex, tick: Tick) {
+        self.release_up_to(index, tick, false);
+    }
+
+    fn release_up_to(&self, index: JournalIndex, tick: Tick, synced: bool) {
         let ready: Vec<Waiting> = {
             let mut inner = self.inner.lock();
-            assert!(index >= inner.confirmed, "the confirmed index went back");
-            inner.confirmed = index;
+            assert!(index >= inner.released, "the confirmed index went back");
+            inner.released = index;
+            if synced {
+                inner.synced = index;
+                inner.synced_tick = tick;
+            }
             // I3, I4: the tick is published before any reply of it leaves, and under the lock, so
             // that a step parked in between sees both or neither.
             self.published.publish(tick);
@@ -124,16 +150,27 @@ impl Barrier {
     pub fn wait_confirmed(&self, index: JournalIndex, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut inner = self.inner.lock();
-        while inner.confirmed < index && !inner.failed {
+        while inner.synced < index && !inner.failed {
             if self.confirmations.wait_until(&mut inner, until).timed_out() {
                 break;
             }
         }
-        inner.confirmed >= index && !inner.failed
+        inner.synced >= index && !inner.failed
     }
 
+    /// The last record that is durable.
     pub fn confirmed(&self) -> JournalIndex {
-        self.inner.lock().confirmed
+        self.inner.lock().synced
+    }
+
+    /// Its tick.
+    pub fn confirmed_tick(&self) -> Tick {
+        self.inner.lock().synced_tick
+    }
+
+    /// The last record that clients may have been told of, durable or not.
+    pub fn released(&self) -> JournalIndex {
+        self.inner.lock().released
     }
 
     pub fn has_failed(&self) -> bool {

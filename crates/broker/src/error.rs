@@ -14,6 +14,13 @@ pub enum StartError {
         path: PathBuf,
         source: io::Error,
     },
+    /// It cannot be made, or not be written to.
+    #[error(
+        "the data directory {} cannot be used: {source}; make it writable, or choose another with \
+         --data-dir",
+        path.display()
+    )]
+    DataDir { path: PathBuf, source: io::Error },
     #[error(
         "the data directory {} is in use by another process; stop that one, or give this broker \
          another directory with --data-dir",

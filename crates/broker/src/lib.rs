@@ -10,6 +10,7 @@
 
 mod admission;
 mod api_counts;
+mod ballast;
 mod barrier;
 mod catalogue;
 mod clock;

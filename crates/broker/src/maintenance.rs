@@ -2,6 +2,9 @@
 //!
 //! It makes room: batches move from the tail to segments, and once a checkpoint says so the journal
 //! may reuse its slots. Requests never wait for it unless the tail or the journal is full.
+//!
+//! A full disk is waited out, see [`crate::ballast`]: what cannot be written stays in the journal. Any
+//! other error of the disk ends the broker: a second try could succeed without having written.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,11 +18,12 @@ use tidemark_partition_log::{
     PartitionLog, Retired, SegmentManifest, WriteBehind,
 };
 use tidemark_types::{JournalIndex, MonoTime, Tick, TopicPartitionId};
-use tracing::{debug, error, warn};
+use tracing::{debug, error, info, warn};
 
 use tidemark_journal::Journal;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, DiskRoom};
+use crate::ballast::Ballast;
 use crate::barrier::Barrier;
 use crate::catalogue::Catalogue;
 use crate::clock::Clock;
@@ -86,6 +90,11 @@ pub struct Maintenance {
     pub retention_interval: Duration,
     /// When expired records are looked for next.
     pub next_retention: MonoTime,
+    pub ballast: Ballast,
+    /// What this round met of a full disk.
+    pub short: Option<String>,
+    /// A checkpoint was not written in this round for lack of space.
+    pub checkpoint_is_short: bool,
     /// Generation of the next checkpoint.
     pub next_generation: u64,
     /// The newest checkpoint, and the one before it.
@@ -97,6 +106,7 @@ impl Maintenance {
     pub fn run(mut self, requests: &Receiver<Request>) {
         let mut last_checkpoint = Instant::now();
         let mut last_error = None;
+        let mut last_look = Instant::now();
         loop {
             let request = match requests.recv_timeout(LOOK_EVERY) {
                 Ok(request) => Some(request),
@@ -107,12 +117,16 @@ impl Maintenance {
             let now = matches!(request, Some(Request::CheckpointNow(_)));
             if self.barrier.has_failed() {
                 // What is not confirmed must not be written, and nothing new is.
+                self.admission.set_disk_room(DiskRoom::Gone);
                 if stop {
                     return;
                 }
                 continue;
             }
-            if request.is_none() {
+            // Also when somebody asks for room all the time.
+            let looks = request.is_none() || last_look.elapsed() >= LOOK_EVERY;
+            if looks {
+                last_look = Instant::now();
                 self.drop_deleted();
             }
             self.retain_if_due(&request);
@@ -121,20 +135,33 @@ impl Maintenance {
                 || stop
                 || matches!(request, Some(Request::Checkpoint))
                 || last_checkpoint.elapsed() >= self.checkpoint_interval;
-            let done = self.write_behind(stop).and_then(|()| {
-                if now || (due && self.has_news()) {
-                    last_checkpoint = Instant::now();
-                    self.checkpoint_until_released(stop)?;
-                }
-                Ok(())
-            });
+            self.short = None;
+            self.checkpoint_is_short = false;
+            let done = self
+                .write_behind(stop)
+                .or_else(|e| self.if_short(e))
+                .and_then(|()| {
+                    // What was deleted goes with the second checkpoint after it; on a full disk that
+                    // is what everybody waits for.
+                    let frees = !self.ballast.is_held() || self.disk_is_short();
+                    if now || (due && self.has_news()) || (frees && !self.retired.is_empty()) {
+                        last_checkpoint = Instant::now();
+                        self.checkpoint_until_released(stop)?;
+                    }
+                    Ok(())
+                })
+                .and_then(|()| self.settle_room(stop));
             match done {
                 Ok(()) => last_error = None,
-                // What a failed sync left on the disk is not known, and asking again would not tell.
-                Err(e @ LogError::SyncFailed { .. }) => {
-                    error!("{e}");
+                Err(e) if e.is_disk_failure() => {
+                    let message = format!(
+                        "{e}. The broker stops: what was acknowledged is in the journal. Check the \
+                         disk (the kernel log says more), then start again"
+                    );
+                    error!("{message}");
                     self.barrier.fail();
-                    self.front.set_failed(&e.to_string());
+                    self.front.set_failed(&message);
+                    self.admission.set_disk_room(DiskRoom::Gone);
                 }
                 Err(e) => {
                     let text = e.to_string();
@@ -144,7 +171,7 @@ impl Maintenance {
                     last_error = Some(text);
                 }
             }
-            if request.is_none() {
+            if looks {
                 self.admission.room_made();
             }
             if let Some(Request::CheckpointNow(done)) = request {
@@ -161,8 +188,77 @@ impl Maintenance {
     /// replay.
     fn journal_is_filling(&self) -> bool {
         let usage = self.journal.usage();
-        usage.slots_in_use >= EAGER_SLOTS.min(usage.max_slots / 2)
+        // On a full disk there are only the slots there are.
+        (usage.no_space && usage.slots_in_use > 1)
+            || usage.slots_in_use >= EAGER_SLOTS.min(usage.max_slots / 2)
             || usage.slots_in_use + RESERVED_SLOTS >= usage.max_slots
+    }
+
+    /// Lets pass what comes of a full disk, and notes it.
+    fn if_short(&mut self, e: LogError) -> Result<(), LogError> {
+        if !e.is_shortage() {
+            return Err(e);
+        }
+        self.short.get_or_insert(e.to_string());
+        Ok(())
+    }
+
+    fn disk_is_short(&self) -> bool {
+        self.short.is_some() || self.journal.usage().no_space
+    }
+
+    /// Tells admission how full the disk is. Gives the ballast up when a checkpoint, or the journal's
+    /// writer, cannot go on without, and takes it again when there is space.
+    fn settle_room(&mut self, stop: bool) -> Result<(), LogError> {
+        let usage = self.journal.usage();
+        let on_ballast = |path: &std::path::Path, source| LogError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let path = self.ballast.path().to_owned();
+        if self.checkpoint_is_short || (usage.no_space && usage.starving) {
+            if self.ballast.is_held() {
+                warn!(
+                    "the disk is full and the last reserve, {}, is given up: no data is taken until \
+                     there is space; transactions end, offsets and deletions are taken",
+                    path.display()
+                );
+                self.ballast.give_up().map_err(|e| on_ballast(&path, e))?;
+                self.admission.set_disk_room(DiskRoom::Full);
+                // The journal tries for a slot at once.
+                self.journal.release_below(JournalIndex(0));
+                if self.checkpoint_is_short {
+                    self.checkpoint_is_short = false;
+                    self.checkpoint_until_released(stop)?;
+                }
+            }
+        } else if !self.disk_is_short() && !stop {
+            self.ballast.take().map_err(|e| on_ballast(&path, e))?;
+        }
+        let room = match (self.ballast.is_held(), self.disk_is_short()) {
+            (false, _) => DiskRoom::Full,
+            (true, true) => DiskRoom::Short,
+            (true, false) => DiskRoom::Plenty,
+        };
+        let before = self.admission.set_disk_room(room);
+        let what = self
+            .short
+            .as_deref()
+            .unwrap_or("no file can be made or grow");
+        match room {
+            _ if room == before => {}
+            DiskRoom::Gone => {}
+            DiskRoom::Plenty => info!("there is space on the disk again"),
+            DiskRoom::Short => warn!(
+                "the disk is full ({what}): data is taken while there is room in the journal; free \
+                 some space, or delete topics or records"
+            ),
+            DiskRoom::Full => warn!(
+                "the disk is full ({what}): no data is taken; free some space, or delete topics or \
+                 records"
+            ),
+        }
+        Ok(())
     }
 
     /// Something was written since the newest checkpoint, or files wait until it is the older one.
@@ -180,14 +276,29 @@ impl Maintenance {
         if self.store.tail_bytes() == 0 {
             return Ok(());
         }
-        let confirmed = self.published.tick();
+        let force = all || self.store.tail_bytes() * 2 >= self.tail_budget_bytes;
+        if force {
+            self.sync_journal();
+        }
+        let confirmed = self.barrier.confirmed_tick();
         let age_ms = i64::try_from(MAX_TAIL_AGE.as_millis()).expect("seconds");
         let policy = FlushPolicy {
             older_than: Some(Tick::from_wall_ms(confirmed.alignment_ms() - age_ms)),
-            force: all || self.store.tail_bytes() * 2 >= self.tail_budget_bytes,
+            force,
             ..FlushPolicy::default()
         };
         self.flush_all(confirmed, &policy)
+    }
+
+    /// With a weak `journal.sync`: what clients were told of is synced now, as only that may be
+    /// written behind.
+    fn sync_journal(&self) {
+        let released = self.barrier.released();
+        if released > self.barrier.confirmed() {
+            self.journal.request_sync(released);
+            // If that fails the journal has stopped, and the barrier says so to everybody.
+            self.barrier.wait_confirmed(released, PATIENCE);
+        }
     }
 
     /// Flushes every log that has something; an error of one does not keep the others waiting.
@@ -275,12 +386,16 @@ impl Maintenance {
 
     fn checkpoint(&mut self) -> Result<(), LogError> {
         let started = Instant::now();
-        let confirmed = self.published.tick();
+        self.sync_journal();
+        let confirmed = self.barrier.confirmed_tick();
         let force = FlushPolicy {
             force: true,
             ..FlushPolicy::default()
         };
-        self.flush_all(confirmed, &force)?;
+        // What cannot be written for lack of space the journal keeps, and the checkpoint says so.
+        if let Err(e) = self.flush_all(confirmed, &force) {
+            self.if_short(e)?;
+        }
         self.write_behind.sync_dirty()?;
 
         let generation = self.next_generation;
@@ -289,6 +404,7 @@ impl Maintenance {
             warn!("checkpoint {generation} given up: the owner did not answer in time");
             return Ok(());
         };
+        self.journal.request_sync(last_index);
         if !self.barrier.wait_confirmed(last_index, PATIENCE) {
             warn!("checkpoint {generation} given up: the journal did not confirm in time");
             return Ok(());
@@ -310,8 +426,8 @@ impl Maintenance {
         let bytes = match self.write(header, &captured) {
             Ok(bytes) => bytes,
             Err(e) => {
-                error!("checkpoint {generation} not written: {e}; the previous one stands");
-                return Ok(());
+                self.checkpoint_is_short = e.is_shortage();
+                return self.if_short(e.into());
             }
         };
         debug!(
@@ -402,5 +518,9 @@ pub fn relieve(
         force: true,
         ..FlushPolicy::default()
     };
-    write_behind.flush(log, tick, &force).map(|_| ())
+    match write_behind.flush(log, tick, &force) {
+        // What there is no space for stays in memory, as it is in the journal.
+        Err(e) if e.is_shortage() => Ok(()),
+        done => done.map(|_| ()),
+    }
 }

@@ -63,6 +63,10 @@ impl TxnMetrics {
                 abort("timeout");
                 fence("timeout");
             }
+            Event::TransactionMayBeIncomplete { .. } => {
+                abort("loss");
+                fence("loss");
+            }
             Event::TransactionAborted { by, .. } => {
                 let reason = match by {
                     AbortedBy::Operator { .. } => "operator",

@@ -67,6 +67,8 @@ pub struct Begin {
     pub epoch: i32,
     /// Bytes that this start cut from the journal's end.
     pub cut_bytes: u64,
+    /// Acknowledged records may be missing: what was open with them is aborted.
+    pub may_have_lost: bool,
 }
 
 /// Which blocks to take.
@@ -133,6 +135,9 @@ pub struct OwnerThread {
     /// Who waits for which token.
     pub waiting: HashMap<Token, oneshot::Sender<Reply>>,
     pub next_token: u64,
+    /// This start still aborts transactions of which records may be missing. Should it not come to
+    /// an end, the next one has to.
+    pub unsettled: bool,
 }
 
 impl OwnerThread {
@@ -248,6 +253,8 @@ impl OwnerThread {
                 index: record.index,
                 tick: record.tick,
                 wall_ms: record.wall_ms,
+                must_sync: !record.is_data(),
+                unsettled: self.unsettled,
                 pieces: record.encode(),
             });
         }
@@ -351,7 +358,9 @@ impl OwnerThread {
             identity,
             epoch,
             cut_bytes,
+            may_have_lost,
         } = begin;
+        self.unsettled = *may_have_lost;
         if self.owner.metadata().cluster_id().is_none() {
             let node_id = NodeId(identity.node_id);
             let step =
@@ -369,6 +378,12 @@ impl OwnerThread {
                 }
             }
         }
+        if *may_have_lost {
+            while let Some(step) = self.owner.abort_incomplete(&now) {
+                self.carry_out(step);
+            }
+        }
+        self.unsettled = false;
         self.owner.last_index()
     }
 
@@ -452,6 +467,18 @@ fn log_event(event: Event) {
             "transactional.id {transactional_id:?}: open transaction of producer {producer_id} \
              epoch {old_epoch} aborted, a new session of client {by_client_id:?} at {by_host} \
              goes on at epoch {new_epoch}"
+        ),
+        Event::TransactionMayBeIncomplete {
+            transactional_id,
+            producer_id,
+            epoch,
+            client_id,
+            host,
+        } => warn!(
+            "transactional.id {transactional_id:?}: the open transaction of producer {producer_id} \
+             epoch {epoch} was aborted: the broker did not stop in order, and with its journal.sync \
+             records of the transaction may be lost; its client {client_id:?} at {host} must call \
+             init_transactions to go on"
         ),
         Event::TransactionTimedOut {
             transactional_id,

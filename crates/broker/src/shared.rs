@@ -63,13 +63,17 @@ impl Shared {
     }
 
     /// Queues a command for the owner. Commands of one caller are decided in the order of its
-    /// calls. The reply comes when everything it may tell of is durable.
+    /// calls. The reply comes when everything it may tell of is durable. A command that writes nothing
+    /// needs a place in the queue and no other room, whatever `wants` says.
     pub async fn submit(
         &self,
         command: Command,
         wants: Wants,
         patience: Duration,
     ) -> Result<oneshot::Receiver<Reply>, NotDecided> {
+        if command.only_reads() {
+            return self.enqueue(command, None).await;
+        }
         let give_up = self.clock.sleep_until(self.clock.now() + patience);
         let reservation = self.admission.admit(wants, give_up).await;
         let reservation = reservation.ok_or(NotDecided::NoRoom)?;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tidemark_config::Settings;
+use tidemark_config::{JournalSync, Settings};
 use tidemark_disk::{Disk, create_dir_all_durable};
 use tidemark_journal::{
-    Journal, JournalEvent, JournalOptions, LocalJournal, RESERVED_SLOTS, recover,
+    Journal, JournalEvent, JournalOptions, LocalJournal, RESERVED_SLOTS, SyncMode, recover,
 };
 use tidemark_owner::Record;
 use tidemark_partition_log::{LogStore, StoreSettings, read_latest};
@@ -20,7 +20,8 @@ use tidemark_types::{JournalIndex, Tick};
 use tokio::sync::Semaphore;
 use tracing::{error, info, warn};
 
-use crate::admission::Admission;
+use crate::admission::{Admission, DiskRoom};
+use crate::ballast::Ballast;
 use crate::barrier::Barrier;
 use crate::clock::{Clock, Entropy};
 use crate::error::StartError;
@@ -61,15 +62,21 @@ pub(crate) fn start(
 ) -> Result<Running, StartError> {
     let data_dir = settings.data_dir.clone();
     let disk = seams.disk.clone();
-    create_dir_all_durable(&*disk, &data_dir)
-        .map_err(|e| StartError::io("create the data directory", &data_dir, e))?;
+    create_dir_all_durable(&*disk, &data_dir).map_err(|source| StartError::DataDir {
+        path: data_dir.clone(),
+        source,
+    })?;
     let lock = disk
         .lock(&data_dir.join(LOCK))
         .map_err(|e| match e.kind() {
             std::io::ErrorKind::WouldBlock => StartError::InUse {
                 path: data_dir.clone(),
             },
-            _ => StartError::io("lock", &data_dir.join(LOCK), e),
+            // Nothing else was tried in there: it is the directory that cannot be written to.
+            _ => StartError::DataDir {
+                path: data_dir.clone(),
+                source: e,
+            },
         })?;
     let identity = identify(settings, seams, &data_dir)?;
     let store = LogStore::open(
@@ -82,6 +89,11 @@ pub(crate) fn start(
     let options = JournalOptions {
         slot_bytes: journal_slot_bytes(settings),
         budget_bytes: settings.journal_budget_bytes,
+        sync: match settings.journal_sync {
+            JournalSync::Always => SyncMode::Always,
+            JournalSync::Interval { ms } => SyncMode::Interval(Duration::from_millis(ms)),
+            JournalSync::Os => SyncMode::Os,
+        },
         ..JournalOptions::new(data_dir.join(JOURNAL), identity.directory_id)
     };
     let mut replay = Replay::new(settings, &store);
@@ -125,6 +137,7 @@ pub(crate) fn start(
         bytes: recovery.bytes_read,
     };
     let epoch = i32::try_from(recovery.epoch).unwrap_or(i32::MAX);
+    let may_have_lost = recovery.may_have_lost;
     let cut_bytes = recovery.cut.as_ref().map_or(0, |cut| cut.bytes);
 
     let Replay {
@@ -150,6 +163,7 @@ pub(crate) fn start(
         move |event| match event {
             // Named here, so that the closure holds the guard.
             JournalEvent::Failed { message } if guard.has_failed() => error!("{message}"),
+            JournalEvent::Written { index, tick } => barrier.written(index, tick),
             JournalEvent::Confirmed { index, tick } => {
                 barrier.confirm(index, tick);
                 // What became durable can be moved out of the tail.
@@ -161,11 +175,23 @@ pub(crate) fn start(
                 error!("{message}");
                 barrier.fail();
                 front.set_failed(&message);
+                if let Some(admission) = admission.get() {
+                    admission.set_disk_room(DiskRoom::Gone);
+                }
             }
             JournalEvent::NeedCheckpoint => {
                 let _a_full_queue_has_been_asked_already = requests.try_send(Request::Checkpoint);
             }
-            JournalEvent::NoSpace { message } => warn!("{message}"),
+            JournalEvent::NoSpace { message } => {
+                warn!("{message}");
+                if let Some(admission) = admission.get() {
+                    // Whoever waits for room hears at once that there will be none soon.
+                    if admission.disk_room() == DiskRoom::Plenty {
+                        admission.set_disk_room(DiskRoom::Short);
+                    }
+                }
+                let _a_full_queue_has_been_asked_already = requests.try_send(Request::MakeRoom);
+            }
             JournalEvent::SpaceFreed => {
                 if let Some(admission) = admission.get() {
                     admission.room_made();
@@ -203,6 +229,7 @@ pub(crate) fn start(
         ticks,
         waiting: HashMap::new(),
         next_token: 0,
+        unsettled: false,
     };
     let owner = spawn("owner", front, move || thread.run(&commands))?;
     seams.clock.on_advance({
@@ -211,6 +238,10 @@ pub(crate) fn start(
     });
     let previous = checkpoint.as_ref().and_then(|c| c.previous);
     let maintenance = Maintenance {
+        // As much as the slot that the journal's writer may need beyond its budget.
+        ballast: Ballast::new(disk.clone(), &data_dir, journal_slot_bytes(settings)),
+        short: None,
+        checkpoint_is_short: false,
         disk,
         checkpoint_dir: checkpoints,
         directory_id: identity.directory_id,
@@ -248,6 +279,7 @@ pub(crate) fn start(
         identity,
         epoch,
         cut_bytes,
+        may_have_lost,
     };
     let first_served = queue
         .send(Message::Begin { begin, to })

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tidemark_config::{Endpoint, Listener, Settings};
+use tidemark_config::{Endpoint, JournalSync, Listener, Settings};
 
 /// What is known only once the broker has started.
 #[derive(Clone, Debug)]
@@ -19,8 +19,21 @@ pub(crate) struct StartedInfo {
     pub(crate) data_dir: PathBuf,
 }
 
-const DURABILITY: &str = "synced before every acknowledgement";
 const SECURITY: &str = "OPEN: anyone who can connect may read and write";
+
+/// What a loss of power may take.
+fn durability(sync: JournalSync) -> String {
+    match sync {
+        JournalSync::Always => "synced before every acknowledgement".to_owned(),
+        JournalSync::Interval { ms } => format!(
+            "synced {ms} ms after an acknowledgement at the latest: a loss of power may lose records \
+             acknowledged in that time; commits of transactions and of offsets are synced first"
+        ),
+        JournalSync::Os => "synced when the system writes back: a loss of power may lose records \
+             acknowledged since; commits of transactions and of offsets are synced first"
+            .to_owned(),
+    }
+}
 
 /// The banner for people.
 pub(crate) fn banner(settings: &Settings, started: &StartedInfo) -> String {
@@ -41,8 +54,9 @@ pub(crate) fn banner(settings: &Settings, started: &StartedInfo) -> String {
         ));
     }
     lines.push(format!(
-        "  data       {}; {DURABILITY}",
-        started.data_dir.display()
+        "  data       {}; {}",
+        started.data_dir.display(),
+        durability(settings.journal_sync)
     ));
     lines.push(format!("  security   {SECURITY}"));
     if let Some(admin) = started.admin {
@@ -76,7 +90,7 @@ pub(crate) fn banner_json(settings: &Settings, started: &StartedInfo) -> String 
         "node_id": settings.node_id,
         "listeners": listeners,
         "data_dir": started.data_dir.display().to_string(),
-        "durability": DURABILITY,
+        "durability": durability(settings.journal_sync),
         "security": SECURITY,
         "admin": started.admin.map(|admin| admin.to_string()),
         "try": try_next(settings, started),
@@ -165,6 +179,19 @@ mod tests {
              try        echo hello | kcat -b 127.0.0.1:9092 -P -t greetings; kcat -b 127.0.0.1:9092 -C -t greetings -e\n"
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_a_loss_of_power_may_take_is_told() {
+        let text = |mode| banner(&settings(&[("journal-sync", mode)]), &started(&[]));
+        assert!(text("always").contains("; synced before every acknowledgement\n"));
+        for (mode, told) in [("interval:250", "250 ms"), ("os", "writes back")] {
+            let text = text(mode);
+            assert!(
+                text.contains(told) && text.contains("may lose records"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

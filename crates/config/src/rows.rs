@@ -183,6 +183,30 @@ macro_rules! from_setting_by_parse {
 
 from_setting_by_parse!(bool, i16, i32, i64, u64, usize, String);
 
+/// When the journal is synced (`journal.sync`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalSync {
+    /// Before every acknowledgement.
+    Always,
+    /// This long after an acknowledgement at the latest.
+    Interval { ms: u64 },
+    /// When the operating system writes back.
+    Os,
+}
+
+impl FromSetting for JournalSync {
+    fn from_setting(text: Option<&str>) -> Option<Self> {
+        match text? {
+            "always" => Some(JournalSync::Always),
+            "os" => Some(JournalSync::Os),
+            text => {
+                let ms = text.strip_prefix("interval:")?.parse().ok()?;
+                Some(JournalSync::Interval { ms })
+            }
+        }
+    }
+}
+
 impl<T: FromSetting> FromSetting for Option<T> {
     fn from_setting(text: Option<&str>) -> Option<Self> {
         match text {
@@ -342,6 +366,9 @@ settings! {
 
         "The most the journal takes on disk, and the most a start has to replay. With less than eight files' worth the files are smaller."
         journal_budget_bytes: u64 = long("journal.budget.bytes", "1073741824", Check::AtLeast(8_388_608)).at(Section::Journal);
+
+        "When the journal is synced. always: before every acknowledgement; a loss of power loses nothing that was acknowledged. interval:<ms>: that long after a record was acknowledged at the latest; a loss of power may lose records acknowledged in that time, and consumers may have read them. os: when the operating system writes back, or before a checkpoint; a loss of power may lose records acknowledged since. In every mode the end of the process alone loses nothing; and transactions (InitProducerId, their begin, their offsets, their end), committed offsets, groups and topics are synced before they are answered. After an unclean stop with interval or os, open transactions are aborted."
+        journal_sync: JournalSync = Row::new("journal.sync", Kind::String, "always", Check::JournalSync).at(Section::Journal);
 
         "Memory for the newest data of all partitions, which consumers that keep up are served from."
         tail_bytes: u64 = long("tail.bytes", "67108864", Check::AtLeast(1_048_576)).at(Section::Journal);

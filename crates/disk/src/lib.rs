@@ -107,6 +107,22 @@ impl fmt::Debug for dyn DiskFile {
     }
 }
 
+/// Whether an error tells of something that runs out and comes back (space, a quota, handles,
+/// memory), so that nothing but the call itself has failed and it may be made again later. Anything
+/// else (EIO, a file system that turned read-only) leaves unknown what is on the disk.
+pub fn is_shortage(error: &io::Error) -> bool {
+    const EINTR: i32 = 4;
+    const ENOMEM: i32 = 12;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    const ENOSPC: i32 = 28;
+    const EDQUOT: i32 = 122;
+    matches!(
+        error.raw_os_error(),
+        Some(EINTR | ENOMEM | ENFILE | EMFILE | ENOSPC | EDQUOT)
+    )
+}
+
 /// Fills `buf` from `offset`; `UnexpectedEof` when the file is shorter.
 pub fn read_exact_at(file: &dyn DiskFile, buf: &mut [u8], offset: u64) -> io::Result<()> {
     let got = file.read_at(buf, offset)?;

@@ -3,7 +3,7 @@
 //! ```text
 //!  0 u32 CRC-32C of the bytes 4.. of this header and of the payload
 //!  4 u32 magic
-//!  8 u8  format version   9 u8 kind   10 u16 zero
+//!  8 u8  format version   9 u8 kind   10 u16 flags
 //! 12 u32 CRC of the frame before it (of the slot header, for the first of a slot)
 //! 16 16 bytes journal id
 //! 32 u64 logical index (of the last record, in a frame that is none)
@@ -33,10 +33,16 @@ pub(crate) const KIND_MARK: u8 = 2;
 /// The journal was shut down in order; nothing was in flight.
 pub(crate) const KIND_CLEAN_END: u8 = 3;
 
+/// Records may be told of before they are synced, or those of an earlier run were and what depends
+/// on them is not settled yet: see [`crate::Recovery::may_have_lost`].
+pub(crate) const FLAG_WEAK: u16 = 1;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FrameHeader {
     pub format: u8,
     pub kind: u8,
+    /// [`FLAG_WEAK`].
+    pub flags: u16,
     pub prev_crc: u32,
     pub journal_id: [u8; 16],
     pub index: JournalIndex,
@@ -80,6 +86,7 @@ impl FrameHeader {
         out[4..8].copy_from_slice(&MAGIC.to_le_bytes());
         out[8] = self.format;
         out[9] = self.kind;
+        out[10..12].copy_from_slice(&self.flags.to_le_bytes());
         out[12..16].copy_from_slice(&self.prev_crc.to_le_bytes());
         out[16..32].copy_from_slice(&self.journal_id);
         out[32..40].copy_from_slice(&self.index.0.to_le_bytes());
@@ -107,6 +114,7 @@ impl FrameHeader {
         Some(FrameHeader {
             format: bytes[8],
             kind: bytes[9],
+            flags: u16::from_le_bytes(array_at(bytes, 10)),
             prev_crc: u32_at(bytes, 12),
             journal_id: array_at(bytes, 16),
             index: JournalIndex(u64_at(bytes, 32)),
@@ -153,6 +161,7 @@ mod tests {
         FrameHeader {
             format: FORMAT,
             kind: KIND_RECORD,
+            flags: FLAG_WEAK,
             prev_crc: 0x0102_0304,
             journal_id: [9; 16],
             index: JournalIndex(5),
@@ -185,7 +194,7 @@ mod tests {
     #[test]
     fn the_layout_does_not_move() {
         let (bytes, _) = header().encode([&b"hello"[..]].into_iter());
-        let mut want = b"TMJF\x01\x01\0\0\x04\x03\x02\x01".to_vec();
+        let mut want = b"TMJF\x01\x01\x01\0\x04\x03\x02\x01".to_vec();
         want.extend_from_slice(&[9; 16]);
         for field in [5, 6, 7 << 12, 8, -9i64, 10] {
             want.extend_from_slice(&field.to_le_bytes());

@@ -15,19 +15,24 @@ enum Part {
     Piece(Bytes),
 }
 
-/// The bytes of one write: frames, each at a multiple of 8, filled up with zeroes to whole pages.
+/// The bytes of one write: frames, each at a multiple of 8, filled up with zeroes to the end of a
+/// page.
 #[derive(Default)]
 pub(crate) struct Group {
     copied: Vec<u8>,
     parts: Vec<Part>,
+    /// Bytes of the first page that lie before this write.
+    lead: u64,
     bytes: u64,
     frames_end: u64,
 }
 
 impl Group {
-    pub(crate) fn clear(&mut self) {
+    /// Begins a write at position `pos`.
+    pub(crate) fn begin(&mut self, pos: u64) {
         self.copied.clear();
         self.parts.clear();
+        self.lead = pos % PAGE;
         self.bytes = 0;
         self.frames_end = 0;
     }
@@ -63,7 +68,8 @@ impl Group {
     /// Fills the last page: a whole page is written without being read first, and nothing of an
     /// earlier use stays between two groups.
     pub(crate) fn finish(&mut self) {
-        self.pad(self.bytes.next_multiple_of(PAGE) - self.bytes);
+        let end = self.lead + self.bytes;
+        self.pad(end.next_multiple_of(PAGE) - end);
     }
 
     pub(crate) fn slices(&self) -> Vec<IoSlice<'_>> {
@@ -121,6 +127,7 @@ mod tests {
             let header = FrameHeader {
                 format: FORMAT,
                 kind: KIND_RECORD,
+                flags: 0,
                 prev_crc: 1,
                 journal_id: [0; 16],
                 index: JournalIndex(1),

@@ -54,6 +54,19 @@ pub const SLOTS_MIN: u64 = 4;
 /// Free slots that only [`Admission::Reserved`] records may fill.
 pub const RESERVED_SLOTS: usize = 2;
 
+/// When what was written is synced. Records that say so ([`AppendRequest::must_sync`]) are synced
+/// before they are confirmed in every mode; so is the first group of a run, so that the next start
+/// finds out that this one did not end in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncMode {
+    /// Each group, before anyone hears of it.
+    Always,
+    /// This long after the first write that was not. Until then a loss of power may take it away.
+    Interval(Duration),
+    /// When the operating system writes it back, and when somebody asks ([`Journal::request_sync`]).
+    Os,
+}
+
 /// Where a journal lies and how large it may grow.
 #[derive(Clone, Debug)]
 pub struct JournalOptions {
@@ -69,6 +82,8 @@ pub struct JournalOptions {
     /// After this long without a record a mark says that the last group was synced, so that damage
     /// to it can be told from a torn write. Not a delay of anything.
     pub mark_after: Duration,
+    /// When what was written is synced.
+    pub sync: SyncMode,
 }
 
 impl JournalOptions {
@@ -80,6 +95,7 @@ impl JournalOptions {
             budget_bytes: BUDGET_BYTES_DEFAULT,
             journal_id,
             mark_after: Duration::from_millis(20),
+            sync: SyncMode::Always,
         }
     }
 }
@@ -95,6 +111,12 @@ pub struct AppendRequest {
     pub wall_ms: i64,
     /// The payload is their concatenation; large pieces are written from where they lie.
     pub pieces: Vec<Bytes>,
+    /// It counts only once it is synced, whatever [`SyncMode`] says. As all before it is synced with
+    /// it, nothing that it builds on can be lost without it.
+    pub must_sync: bool,
+    /// Written by a start that has yet to make good what an earlier run may have lost. Should it not
+    /// come to that, [`Recovery::may_have_lost`] tells the next start so.
+    pub unsettled: bool,
 }
 
 impl AppendRequest {
@@ -109,6 +131,10 @@ impl AppendRequest {
 pub enum JournalEvent {
     /// Everything up to this record is durable.
     Confirmed { index: JournalIndex, tick: Tick },
+    /// Everything up to this record is written, and what must be synced of it is. It survives the
+    /// end of the process, and not yet a loss of power: `Confirmed` follows when it does. Never
+    /// sent with [`SyncMode::Always`]; a `Confirmed` says the same of its own record.
+    Written { index: JournalIndex, tick: Tick },
     /// The journal has stopped: what was not confirmed never will be, later appends are dropped.
     Failed { message: String },
     /// More than half of the slots are in use: a checkpoint and [`Journal::release_below`] are
@@ -142,6 +168,9 @@ pub trait Journal: Send + Sync {
     fn append(&self, request: AppendRequest);
     /// Declares that no checkpoint needs records below `index` any more. Their slots are reused.
     fn release_below(&self, index: JournalIndex);
+    /// Asks that records up to `index` be synced now; `Confirmed` tells. A journal that confirms
+    /// nothing before it is synced has nothing to do.
+    fn request_sync(&self, _index: JournalIndex) {}
     /// The largest payload of a record.
     fn max_record_bytes(&self) -> u64;
     /// Whether a record with this many bytes of payload has a place, besides all that is queued.
@@ -152,9 +181,9 @@ pub trait Journal: Send + Sync {
 /// Counters since the start of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct JournalStats {
-    /// Groups of records made durable.
+    /// Groups of records written.
     pub groups: u64,
-    /// Syncs for groups: as many as groups.
+    /// Syncs for groups: as many as groups with [`SyncMode::Always`], fewer otherwise.
     pub syncs: u64,
     /// Syncs for slot headers and marks.
     pub other_syncs: u64,

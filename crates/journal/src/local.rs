@@ -56,6 +56,10 @@ pub(crate) struct State {
     pub writer_done: bool,
     /// The writer waits and must be woken for a record. While it writes it looks by itself.
     pub writer_idle: bool,
+    /// Records up to here are to be synced as soon as may be.
+    pub sync_wanted: JournalIndex,
+    /// The preparer met what cannot be waited out: the journal stops.
+    pub failed: Option<String>,
     /// `NeedCheckpoint` was sent since slots were last freed.
     pub asked_for_checkpoint: bool,
 }
@@ -85,6 +89,8 @@ impl Recovery {
                 stop: None,
                 writer_done: false,
                 writer_idle: false,
+                sync_wanted: JournalIndex(0),
+                failed: None,
                 asked_for_checkpoint: false,
             }),
             writer: Condvar::new(),
@@ -100,6 +106,7 @@ impl Recovery {
             events,
             self.resume,
             self.epoch,
+            self.may_have_lost,
             last_index,
             self.highest_tick,
         );
@@ -205,6 +212,13 @@ impl Journal for LocalJournal {
         drop(state);
         self.shared.writer.notify_all();
         self.shared.preparer.notify_all();
+    }
+
+    fn request_sync(&self, index: JournalIndex) {
+        let mut state = self.shared.state.lock();
+        state.sync_wanted = state.sync_wanted.max(index);
+        drop(state);
+        self.shared.writer.notify_all();
     }
 
     fn max_record_bytes(&self) -> u64 {

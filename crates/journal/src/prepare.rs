@@ -2,14 +2,15 @@
 //!
 //! Filled with zeroes once, so that a sync of it later has no allocation to record; its name synced
 //! before its header says that it may be used. A thread of its own does this, and removes files
-//! that are no longer wanted.
+//! that are no longer wanted. A full disk is waited out; any other error stops the journal: what a
+//! disk did not write now it may not have written before either.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
-use tidemark_disk::{Disk, OpenMode};
+use tidemark_disk::{Disk, OpenMode, is_shortage};
 
 use crate::JournalEvent;
 use crate::local::{Shared, State};
@@ -25,10 +26,17 @@ pub(crate) fn run(shared: &Shared) {
     let mut state = shared.state.lock();
     while !state.writer_done {
         if let Some(slot) = state.space.next_doomed() {
-            MutexGuard::unlocked(&mut state, || remove(shared, &slot));
+            let removed = MutexGuard::unlocked(&mut state, || remove(shared, &slot));
+            if let Err(message) = removed {
+                fail(shared, &mut state, message);
+            }
         } else if let Some(id) = state.space.next_to_prepare() {
             let outcome = MutexGuard::unlocked(&mut state, || prepare(shared, id));
             settle(shared, &mut state, id, outcome);
+        } else if std::mem::take(&mut state.space.no_space) {
+            // All slots that there may be are there.
+            state.notices.push_back(JournalEvent::SpaceFreed);
+            shared.writer.notify_all();
         } else {
             shared.preparer.wait(&mut state);
         }
@@ -50,6 +58,11 @@ fn settle(
                 state.notices.push_back(JournalEvent::SpaceFreed);
             }
             shared.writer.notify_all();
+        }
+        Err(e) if !is_shortage(&e) => {
+            state.space.not_prepared(id);
+            let path = SlotFile::path_of(&shared.options.dir, id);
+            fail(shared, state, stopped("cannot prepare", &path, &e));
         }
         Err(e) => {
             state.space.not_prepared(id);
@@ -113,11 +126,34 @@ fn fill(shared: &Shared, id: SlotId) -> io::Result<Option<SlotFile>> {
     }))
 }
 
-fn remove(shared: &Shared, slot: &SlotFile) {
-    let removed = remove_file(&*shared.disk, &shared.options.dir, &slot.path);
-    if let Err(e) = removed {
-        // It holds nothing that is needed; the next start finds it and tries again.
-        tracing::warn!("journal: cannot remove {}: {e}", slot.path.display());
+/// Stops the journal: the writer tells, and nothing is prepared any more.
+fn fail(shared: &Shared, state: &mut MutexGuard<'_, State>, message: String) {
+    state.failed = Some(message);
+    shared.writer.notify_all();
+    while !state.writer_done {
+        shared.preparer.wait(state);
+    }
+}
+
+fn stopped(what: &str, path: &Path, e: &io::Error) -> String {
+    format!(
+        "journal: {what} {}: {e}. The journal has stopped: what was not acknowledged is not \
+         durable, and no more is accepted. Check the disk (the kernel log says more), then start \
+         again: every acknowledged record is kept",
+        path.display()
+    )
+}
+
+/// The error is why the journal cannot go on.
+fn remove(shared: &Shared, slot: &SlotFile) -> Result<(), String> {
+    match remove_file(&*shared.disk, &shared.options.dir, &slot.path) {
+        Ok(()) => Ok(()),
+        Err(e) if is_shortage(&e) || e.kind() == io::ErrorKind::NotFound => {
+            // It holds nothing that is needed; the next start finds it and tries again.
+            tracing::warn!("journal: cannot remove {}: {e}", slot.path.display());
+            Ok(())
+        }
+        Err(e) => Err(stopped("cannot remove", &slot.path, &e)),
     }
 }
 

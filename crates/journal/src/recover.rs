@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidemark_disk::{Disk, OpenMode, create_dir_all_durable};
+use tidemark_disk::{Disk, OpenMode, create_dir_all_durable, read_exact_at};
 use tidemark_types::{JournalIndex, Tick};
 
 use crate::error::{JournalError, hex};
@@ -52,6 +52,9 @@ pub struct Recovery {
     pub epoch: u32,
     /// Whether the journal was new or had been shut down in order.
     pub clean: bool,
+    /// The stop was not in order, and records had been told of before they were synced: some of
+    /// those may be missing without a trace, and what depends on all of them cannot go on.
+    pub may_have_lost: bool,
     pub cut: Option<CutReport>,
     pub bytes_read: u64,
     /// Records visited.
@@ -101,8 +104,8 @@ fn io_error(action: &'static str, file: &Path) -> impl FnOnce(std::io::Error) ->
 }
 
 /// Reads the journal in `options.dir` (created when missing) and shows every record from `from` on
-/// (1 = all) to `visit`. Nothing is written; what was accepted is synced, since a process that was
-/// killed may have left it in the page cache only.
+/// (1 = all) to `visit`. Nothing is changed; what was accepted is made durable, since a process that
+/// was killed may have left it in the page cache only.
 ///
 /// Call [`Recovery::start`] on the result, then [`crate::Journal::release_below`] with the position
 /// that the older checkpoint needs.
@@ -135,6 +138,9 @@ pub fn recover(
             from: from.0,
             detail: format!("the journal begins at {}", chain[0].header.first_index),
         })?;
+    for used in &chain[start..] {
+        check_length(used)?;
+    }
     let (mut cursor, mut records) = (Cursor::at_slot(&last.header, last.crc), 0);
     for (i, used) in chain.iter().enumerate().skip(start) {
         let next = chain.get(i + 1).map(|next| &next.header);
@@ -148,10 +154,8 @@ pub fn recover(
             detail: format!("the journal ends before record {}", cursor.next_index),
         });
     }
-    let sync = last.slot.file.sync_data();
-    sync.map_err(io_error("cannot sync", &last.slot.path))?;
-
     let clean = cut.is_none() && cursor.last_kind == Some(KIND_CLEAN_END);
+    make_durable(&last, &cursor, clean)?;
     if let Some(cut) = &cut {
         tracing::warn!(
             file = %cut.file.display(), position = cut.position, bytes = cut.bytes,
@@ -195,6 +199,7 @@ pub fn recover(
         highest_tick: cursor.highest_tick,
         epoch: if clean { epoch } else { epoch + 1 },
         clean,
+        may_have_lost: !clean && cursor.weak,
         cut,
         bytes_read: space.1,
         records,
@@ -214,6 +219,47 @@ pub fn oldest_index(
     let mut found = look(disk, options)?;
     let chain = chain(&mut found, JournalIndex(1));
     Ok(chain.first().map(|used| used.header.first_index))
+}
+
+/// What was accepted is synced: a killed process may have left it in the page cache only. What nothing
+/// says of that it was synced is written again before: after a sync that failed the page cache takes
+/// it for written, and a sync alone would do nothing.
+fn make_durable(last: &Used, cursor: &Cursor, clean: bool) -> Result<(), JournalError> {
+    let slot = &last.slot;
+    let mut pos = (cursor.durable - last.header.first_lsn).next_multiple_of(PAGE);
+    let end = if clean {
+        pos
+    } else {
+        cursor.pos.next_multiple_of(PAGE)
+    };
+    let mut bytes = vec![0; scan::CHUNK];
+    while pos < end {
+        let len = bytes.len().min((end - pos) as usize);
+        read_exact_at(&*slot.file, &mut bytes[..len], pos)
+            .map_err(io_error("cannot read", &slot.path))?;
+        (slot.file.write_at(&bytes[..len], pos)).map_err(io_error("cannot write", &slot.path))?;
+        pos += len as u64;
+    }
+    let sync = slot.file.sync_data();
+    sync.map_err(io_error("cannot sync", &slot.path))
+}
+
+/// A slot has its whole size before its first use: one that is shorter has lost its end, and what was
+/// in there cannot be told.
+fn check_length(used: &Used) -> Result<(), JournalError> {
+    let len = used.slot.file.len();
+    let len = len.map_err(io_error("cannot look at", &used.slot.path))?;
+    if len >= used.header.slot_bytes {
+        return Ok(());
+    }
+    Err(JournalError::Damaged {
+        file: used.slot.path.clone(),
+        position: len,
+        detail: format!(
+            "the file ends here, and was made with {} bytes",
+            used.header.slot_bytes
+        ),
+    })
 }
 
 /// Opens every slot file and reads its header.
@@ -305,6 +351,8 @@ fn walk(
         cursor.chain = scan::crc_at(&mut window, pos)?;
         cursor.pos = pos + crate::frame::HEADER_BYTES as u64 + u64::from(frame.payload_len);
         cursor.last_kind = Some(frame.kind);
+        cursor.durable = cursor.durable.max(frame.durable_mark);
+        cursor.weak = frame.flags & crate::frame::FLAG_WEAK != 0;
         if frame.kind != KIND_RECORD {
             continue;
         }
@@ -421,6 +469,8 @@ fn fresh(
         next_index: JournalIndex(1),
         highest_tick: Tick::ZERO,
         last_kind: None,
+        weak: false,
+        durable: 0,
     };
     let (space, bytes_read) = assign(&options, Vec::new(), found, true, &cursor, None);
     Ok(Recovery {
@@ -428,6 +478,7 @@ fn fresh(
         highest_tick: cursor.highest_tick,
         epoch: 0,
         clean: true,
+        may_have_lost: false,
         cut: None,
         bytes_read,
         records: 0,
@@ -471,8 +522,11 @@ fn assign(
     }
     // The newest of the free ones first: after an unclean stop that is the slot with only a header.
     for (number, used) in found.used.into_iter().rev() {
-        if !taken.contains(&number) {
-            space.adopt_free(used.slot);
+        let is_whole = (used.slot.file.len()).is_ok_and(|len| len >= used.header.slot_bytes);
+        match taken.contains(&number) {
+            true => {}
+            false if is_whole => space.adopt_free(used.slot),
+            false => space.adopt_blank(used.slot.id),
         }
     }
     found

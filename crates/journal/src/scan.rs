@@ -9,7 +9,7 @@ use crate::frame::{self, FrameHeader, HEADER_BYTES, PAGE, frame_bytes};
 use crate::slot::{SlotFile, SlotHeader};
 
 /// Bytes read at once.
-const CHUNK: usize = 1 << 20;
+pub(crate) const CHUNK: usize = 1 << 20;
 /// Frames start at multiples of this.
 const ALIGN: usize = 8;
 
@@ -72,6 +72,10 @@ pub(crate) struct Cursor {
     pub highest_tick: Tick,
     /// Kind of the last frame in this slot.
     pub last_kind: Option<u8>,
+    /// Who wrote the last frame, or the header, told of records before they were synced.
+    pub weak: bool,
+    /// Everything below this LSN is said to be synced, by the header or by a frame.
+    pub durable: u64,
 }
 
 impl Cursor {
@@ -83,6 +87,8 @@ impl Cursor {
             next_index: header.first_index,
             highest_tick: header.highest_tick,
             last_kind: None,
+            durable: header.first_lsn + PAGE,
+            weak: header.flags & u32::from(frame::FLAG_WEAK) != 0,
         }
     }
 
@@ -145,11 +151,14 @@ fn check_order(
         frame.kind,
         frame::KIND_RECORD | frame::KIND_MARK | frame::KIND_CLEAN_END
     );
-    if frame.format != frame::FORMAT || !known {
+    if frame.format != frame::FORMAT || !known || frame.flags & !frame::FLAG_WEAK != 0 {
         return Err(JournalError::Unknown {
             file: slot.path.clone(),
             position: pos,
-            what: format!("a frame of format {}, kind {}", frame.format, frame.kind),
+            what: format!(
+                "a frame of format {}, kind {}, flags {}",
+                frame.format, frame.kind, frame.flags
+            ),
         });
     }
     let is_record = frame.kind == frame::KIND_RECORD;

@@ -84,6 +84,8 @@ pub(crate) struct SlotHeader {
     pub prev_crc: u32,
     /// The journal's epoch during this use.
     pub epoch: u32,
+    /// [`crate::frame::FLAG_WEAK`], of the run that began this use.
+    pub flags: u32,
 }
 
 /// What page 0 holds.
@@ -123,7 +125,8 @@ impl SlotHeader {
         }
         out.extend_from_slice(&self.prev_crc.to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
-        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&self.flags.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
         let crc = crc(&out);
         out.extend_from_slice(&crc.to_le_bytes());
         debug_assert_eq!(out.len(), BYTES);
@@ -160,6 +163,7 @@ impl SlotHeader {
             highest_tick: Tick(u64_at(page, 88)),
             prev_crc: u32_at(page, 96),
             epoch: u32_at(page, 100),
+            flags: u32_at(page, 104),
         };
         HeaderPage::Header {
             header,
@@ -181,6 +185,7 @@ impl SlotHeader {
             highest_tick: Tick::ZERO,
             prev_crc: 0,
             epoch: 0,
+            flags: 0,
         }
     }
 }
@@ -210,6 +215,7 @@ mod tests {
             highest_tick: Tick(11),
             prev_crc: 12,
             epoch: 13,
+            flags: 1,
         }
     }
 

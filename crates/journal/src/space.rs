@@ -23,6 +23,8 @@ pub struct Usage {
     pub written_bytes: u64,
     /// The last attempt to prepare a slot failed.
     pub no_space: bool,
+    /// The writer waits for a slot with records that were admitted.
+    pub starving: bool,
 }
 
 struct InUse {
@@ -150,6 +152,12 @@ impl Space {
         self.in_use.len() < before
     }
 
+    /// Slots there may be. When the writer has none left and needs one for what was queued, it gets
+    /// one beyond the budget: the checkpoint that would free some may wait for just these records.
+    fn slots_allowed(&self) -> usize {
+        self.max_slots + usize::from(self.starving && self.in_use.len() >= self.max_slots)
+    }
+
     /// Whether a slot should be prepared now. The first at once; from the moment that a journal is
     /// used in earnest, as many as are reserved.
     pub(crate) fn wants_slot(&self) -> bool {
@@ -161,7 +169,14 @@ impl Space {
             Some(_) if half_used || self.in_use.len() > 1 => RESERVED_SLOTS,
             Some(_) => usize::from(self.starving),
         };
-        !self.preparing && self.free.len() < want && self.files() < self.max_slots
+        let want = want.max(usize::from(self.starving));
+        // Whether there is space again is found out by trying, wanted or not.
+        let want = if self.no_space {
+            want.max(self.free.len() + 1)
+        } else {
+            want
+        };
+        !self.preparing && self.free.len() < want && self.files() < self.slots_allowed()
     }
 
     /// The slot to be prepared, if one is wanted.
@@ -193,7 +208,7 @@ impl Space {
 
     /// Whether a slot may still come without a release.
     pub(crate) fn may_prepare(&self) -> bool {
-        !self.no_space && (self.preparing || self.files() < self.max_slots)
+        !self.no_space && (self.preparing || self.files() < self.slots_allowed())
     }
 
     /// Whether a checkpoint should free slots.
@@ -281,6 +296,7 @@ impl Space {
             queued_bytes: self.queued_bytes,
             written_bytes: written + self.current.map_or(0, |(_, pos)| pos),
             no_space: self.no_space,
+            starving: self.starving,
         }
     }
 }

@@ -3,24 +3,30 @@
 //! One thread takes all that is queued, writes it with one call, syncs once, confirms, and looks
 //! again; meanwhile the next group gathers. It waits only when nothing is queued. After a failed
 //! write or sync it stops for good: a second sync could succeed without having written anything.
+//!
+//! In the weak modes a group of which nothing must be synced is told of when it is written, and
+//! synced later with those that follow it. Until then the next group may begin on its last page:
+//! what was confirmed is never written again, what was not may be lost with or without that.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::MutexGuard;
 use tidemark_types::{JournalIndex, Tick};
 
 use crate::frame::{
-    FORMAT, FrameHeader, KIND_CLEAN_END, KIND_MARK, KIND_RECORD, PAGE, frame_bytes, group_bytes,
+    FLAG_WEAK, FORMAT, FrameHeader, KIND_CLEAN_END, KIND_MARK, KIND_RECORD, PAGE, frame_bytes,
+    group_bytes,
 };
 use crate::group::Group;
 use crate::local::{Shared, State, Stop};
 use crate::recover::Resume;
 use crate::slot::{SlotFile, SlotHeader, records_end, write_header};
-use crate::{AppendRequest, JournalEvent};
+use crate::{AppendRequest, JournalEvent, SyncMode};
 
 /// Largest group. More in one sync gains little and keeps the first records waiting.
 const GROUP_BYTES_MAX: u64 = 8 << 20;
@@ -28,7 +34,7 @@ const GROUP_BYTES_MAX: u64 = 8 << 20;
 struct Current {
     slot: SlotFile,
     header: SlotHeader,
-    /// Where the next group goes: a page.
+    /// Where the next group goes: a page, or the end of a group that is not synced.
     pos: u64,
 }
 
@@ -40,6 +46,10 @@ pub(crate) struct Writer {
     todo: VecDeque<AppendRequest>,
     group: Group,
     epoch: u32,
+    /// What an earlier run may have lost is not made good yet, as of the last frame.
+    unsettled: bool,
+    /// The last record that is synced.
+    synced_index: JournalIndex,
     /// Of the last record written.
     last_index: JournalIndex,
     last_tick: Tick,
@@ -54,6 +64,12 @@ pub(crate) struct Writer {
     next_lsn: u64,
     /// A group was synced and no frame says so yet.
     unmarked: bool,
+    /// Since when something is written and not synced.
+    unsynced_since: Option<Instant>,
+    /// Nothing was written by this run: the next start would take the end before it for its own.
+    first_of_run: bool,
+    /// Something in the group that is built must be synced.
+    group_must_sync: bool,
     ended_clean: bool,
 }
 
@@ -62,9 +78,11 @@ struct Failure(String);
 
 enum Work {
     Records,
+    Sync,
     Mark,
     CleanEnd,
     Nothing,
+    Fail(String),
 }
 
 enum Slot {
@@ -79,6 +97,7 @@ impl Writer {
         events: Box<dyn FnMut(JournalEvent) + Send>,
         resume: Resume,
         epoch: u32,
+        unsettled: bool,
         last_index: JournalIndex,
         last_tick: Tick,
     ) -> Writer {
@@ -93,8 +112,10 @@ impl Writer {
             todo: VecDeque::new(),
             group: Group::default(),
             epoch,
+            unsettled,
             last_index,
             last_tick,
+            synced_index: last_index,
             chain: resume.chain,
             end: resume.prev_end,
             durable: resume.prev_end,
@@ -102,6 +123,9 @@ impl Writer {
             next_use: resume.next_use,
             next_lsn: resume.next_lsn,
             unmarked: false,
+            unsynced_since: None,
+            first_of_run: true,
+            group_must_sync: false,
             ended_clean,
         }
     }
@@ -128,9 +152,11 @@ impl Writer {
                         return Ok(());
                     }
                 }
+                Work::Sync => self.sync_written()?,
                 Work::Mark => self.write_mark()?,
                 Work::CleanEnd => return self.write_clean_end(),
                 Work::Nothing => return Ok(()),
+                Work::Fail(message) => return Err(Failure(message)),
             }
         }
     }
@@ -145,23 +171,33 @@ impl Writer {
             if state.stop == Some(Stop::Abandon) {
                 return Work::Nothing;
             }
+            if let Some(message) = state.failed.take() {
+                return Work::Fail(message);
+            }
             if !self.todo.is_empty() {
                 return Work::Records;
+            }
+            let sync_wanted = state.sync_wanted > self.synced_index || state.stop.is_some();
+            let due_in = self.sync_due_in();
+            if self.unsynced_since.is_some() && (sync_wanted || due_in == Some(Duration::ZERO)) {
+                return Work::Sync;
             }
             if state.stop == Some(Stop::Drain) {
                 return Work::CleanEnd;
             }
             state.writer_idle = true;
-            if self.unmarked {
-                let waited = shared
-                    .writer
-                    .wait_for(&mut state, shared.options.mark_after);
-                if waited.timed_out() && state.queue.is_empty() && state.stop.is_none() {
-                    state.writer_idle = false;
-                    return Work::Mark;
+            let mark_in = (self.unmarked && self.unsynced_since.is_none())
+                .then_some(shared.options.mark_after);
+            match due_in.or(mark_in) {
+                None => shared.writer.wait(&mut state),
+                Some(timeout) => {
+                    let waited = shared.writer.wait_for(&mut state, timeout);
+                    let nothing_else = state.queue.is_empty() && state.stop.is_none();
+                    if waited.timed_out() && due_in.is_none() && nothing_else {
+                        state.writer_idle = false;
+                        return Work::Mark;
+                    }
                 }
-            } else {
-                shared.writer.wait(&mut state);
             }
             state.writer_idle = false;
         }
@@ -173,9 +209,30 @@ impl Writer {
         }
     }
 
+    /// How long what is written may still wait for its sync; `None` when nothing waits, or waits for
+    /// no time.
+    fn sync_due_in(&self) -> Option<Duration> {
+        let since = self.unsynced_since?;
+        match self.shared.options.sync {
+            SyncMode::Interval(interval) => Some(interval.saturating_sub(since.elapsed())),
+            SyncMode::Always | SyncMode::Os => None,
+        }
+    }
+
+    /// Whether the group that is built is synced before anyone hears of it.
+    fn syncs_group(&self) -> bool {
+        self.shared.options.sync == SyncMode::Always
+            || self.group_must_sync
+            || self.first_of_run
+            || self.sync_due_in() == Some(Duration::ZERO)
+            || self.shared.state.lock().sync_wanted > self.synced_index
+    }
+
     /// Writes, syncs and confirms as much of `todo` as one group takes.
     fn write_group(&mut self) -> Result<Slot, Failure> {
         if self.build_group() == 0 {
+            // What is in a slot is synced before the next one's header says where it ends.
+            self.sync_written()?;
             if matches!(self.take_slot()?, Slot::None) {
                 return Ok(Slot::None);
             }
@@ -188,10 +245,12 @@ impl Writer {
             .drain(..records)
             .map(|r| group_bytes(r.payload_bytes()))
             .sum();
-        let bytes = self.write_built()?;
+        let syncs = self.syncs_group();
+        let bytes = self.write_built(syncs)?;
+        self.first_of_run = false;
         let shared = &self.shared;
         shared.groups.fetch_add(1, Relaxed);
-        shared.syncs.fetch_add(1, Relaxed);
+        shared.syncs.fetch_add(u64::from(syncs), Relaxed);
         shared.bytes.fetch_add(bytes, Relaxed);
         shared.records.fetch_add(records as u64, Relaxed);
         let space_freed = {
@@ -199,24 +258,62 @@ impl Writer {
             state.space.dequeue(queued);
             state.space.owes_space_freed()
         };
-        self.unmarked = true;
         self.ended_clean = false;
-        (self.events)(JournalEvent::Confirmed {
-            index: self.last_index,
-            tick: self.last_tick,
-        });
+        let (index, tick) = (self.last_index, self.last_tick);
+        if syncs {
+            self.unmarked = true;
+            (self.events)(JournalEvent::Confirmed { index, tick });
+        } else {
+            (self.events)(JournalEvent::Written { index, tick });
+        }
         if space_freed {
             (self.events)(JournalEvent::SpaceFreed);
         }
         Ok(Slot::Ready)
     }
 
+    /// Makes what was written durable, and tells.
+    fn sync_written(&mut self) -> Result<(), Failure> {
+        if self.unsynced_since.is_none() {
+            return Ok(());
+        }
+        self.sync_current()?;
+        self.shared.syncs.fetch_add(1, Relaxed);
+        self.unmarked = true;
+        (self.events)(JournalEvent::Confirmed {
+            index: self.last_index,
+            tick: self.last_tick,
+        });
+        Ok(())
+    }
+
+    fn sync_current(&mut self) -> Result<(), Failure> {
+        if let Some(current) = &mut self.current {
+            let synced = current.slot.file.sync_data();
+            synced.map_err(|e| failure("sync of", &current.slot, current.pos, &e))?;
+            // Confirmed bytes are never written again.
+            current.pos = current.pos.next_multiple_of(PAGE);
+        }
+        self.durable = self.end;
+        self.synced_index = self.last_index;
+        self.unsynced_since = None;
+        Ok(())
+    }
+
+    fn flags(&self) -> u16 {
+        match self.shared.options.sync {
+            SyncMode::Always if !self.unsettled => 0,
+            _ => FLAG_WEAK,
+        }
+    }
+
     /// Frames of the first records of `todo` that fit; returns how many.
     fn build_group(&mut self) -> usize {
-        self.group.clear();
+        self.group_must_sync = false;
         let Some(current) = &self.current else {
             return 0;
         };
+        self.group.begin(current.pos);
         let room = records_end(current.slot.bytes).saturating_sub(current.pos);
         let mut records = 0;
         for request in &self.todo {
@@ -225,9 +322,11 @@ impl Writer {
             if end > room || (records > 0 && end > GROUP_BYTES_MAX) {
                 break;
             }
+            self.unsettled = request.unsettled;
             let header = FrameHeader {
                 format: FORMAT,
                 kind: KIND_RECORD,
+                flags: self.flags(),
                 prev_crc: self.chain,
                 journal_id: current.header.journal_id,
                 index: request.index,
@@ -242,21 +341,23 @@ impl Writer {
             self.chain = self.group.push(&header, &request.pieces);
             self.last_index = request.index;
             self.last_tick = request.tick;
+            self.group_must_sync |= request.must_sync;
             records += 1;
         }
         records
     }
 
     /// Puts what `group` holds on the disk; returns the bytes.
-    fn write_built(&mut self) -> Result<u64, Failure> {
+    fn write_built(&mut self, sync: bool) -> Result<u64, Failure> {
+        let frames = self.group.bytes();
         self.group.finish();
         let current = self.current.as_mut().expect("a group is built in a slot");
         let (pos, bytes) = (current.pos, self.group.bytes());
-        let end = current.header.first_lsn + pos + self.group.frames_end();
-        current.pos += bytes;
+        self.end = current.header.first_lsn + pos + self.group.frames_end();
+        current.pos += frames;
         let wants_slot = {
             let mut state = self.shared.state.lock();
-            state.space.wrote(self.last_index, current.pos);
+            (state.space).wrote(self.last_index, current.pos.next_multiple_of(PAGE));
             state.space.wants_slot()
         };
         if wants_slot {
@@ -265,22 +366,24 @@ impl Writer {
         let slot = &current.slot;
         let written = slot.file.write_vectored_at(&self.group.slices(), pos);
         written.map_err(|e| failure("write to", slot, pos, &e))?;
-        let synced = slot.file.sync_data();
-        synced.map_err(|e| failure("sync of", slot, pos, &e))?;
-        self.end = end;
-        self.durable = end;
+        self.unsynced_since.get_or_insert_with(Instant::now);
+        if sync {
+            self.sync_current()?;
+        }
         Ok(bytes)
     }
 
     /// A frame without payload, in a group of its own.
     fn write_control(&mut self, kind: u8) -> Result<(), Failure> {
+        let flags = self.flags();
         let Some(current) = &self.current else {
             return Ok(());
         };
-        self.group.clear();
+        self.group.begin(current.pos);
         let header = FrameHeader {
             format: FORMAT,
             kind,
+            flags,
             prev_crc: self.chain,
             journal_id: current.header.journal_id,
             index: self.last_index,
@@ -293,7 +396,8 @@ impl Writer {
             payload_len: 0,
         };
         self.chain = self.group.push(&header, &[] as &[Bytes]);
-        self.write_built()?;
+        self.write_built(true)?;
+        self.first_of_run = false;
         self.shared.other_syncs.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -329,6 +433,9 @@ impl Writer {
             self.pass_on_notices(&mut state);
             if state.stop == Some(Stop::Abandon) {
                 return Ok(Slot::None);
+            }
+            if let Some(message) = state.failed.take() {
+                return Err(Failure(message));
             }
             if let Some(slot) = state.space.take_free(first_index) {
                 break slot;
@@ -379,6 +486,7 @@ impl Writer {
             highest_tick: self.last_tick,
             prev_crc: self.chain,
             epoch: self.epoch,
+            flags: u32::from(self.flags()),
         };
         let crc = write_header(&*slot.file, &header);
         self.chain = crc.map_err(|e| failure("new header of", &slot, 0, &e))?;

@@ -73,6 +73,8 @@ pub enum Check {
     NotEmpty,
     /// Kafka's throttled-replica lists: `partition:broker` pairs, or `*`.
     ThrottledReplicas,
+    /// `always`, `interval:` and a number of milliseconds, or `os`.
+    JournalSync,
 }
 
 impl fmt::Display for Check {
@@ -87,6 +89,7 @@ impl fmt::Display for Check {
             Check::OneOf(words) => f.write_str(&words.join(", ")),
             Check::NotEmpty => f.write_str("not empty"),
             Check::ThrottledReplicas => f.write_str("partition:broker, ... or *"),
+            Check::JournalSync => f.write_str("always, interval:<ms>, os"),
         }
     }
 }
@@ -157,6 +160,9 @@ impl Kind {
                 Check::OneOf(words) if !words.contains(&text) => {
                     Err(format!("Value must be one of: {check}"))
                 }
+                Check::JournalSync if !is_journal_sync(text) => {
+                    Err(format!("Value must be one of: {check} (1 to 60000)"))
+                }
                 _ => Ok(text.to_owned()),
             },
         }
@@ -169,6 +175,11 @@ pub(crate) fn list_items(text: &str) -> Vec<&str> {
         "" => Vec::new(),
         text => text.split(',').map(str::trim).collect(),
     }
+}
+
+fn is_journal_sync(text: &str) -> bool {
+    let interval = |ms: &str| ms.parse::<u64>().is_ok_and(|ms| (1..=60_000).contains(&ms));
+    matches!(text, "always" | "os") || text.strip_prefix("interval:").is_some_and(interval)
 }
 
 fn throttled_replicas(items: &[&str]) -> bool {
@@ -200,6 +211,12 @@ mod tests {
             (Kind::List, Check::OneOf(&["a", "b"]), "", ""),
             (Kind::List, Check::ThrottledReplicas, "0:1, 1:2", "0:1,1:2"),
             (Kind::String, Check::OneOf(&["x"]), " x", "x"),
+            (
+                Kind::String,
+                Check::JournalSync,
+                "interval:50",
+                "interval:50",
+            ),
         ];
         for (kind, check, given, stored) in ok {
             assert_eq!(kind.check(check, given), Ok(stored.to_owned()), "{given}");
@@ -217,6 +234,9 @@ mod tests {
             (Kind::List, Check::NotEmpty, " "),
             (Kind::List, Check::ThrottledReplicas, "0:a"),
             (Kind::String, Check::OneOf(&["x"]), "X"),
+            (Kind::String, Check::JournalSync, "interval:0"),
+            (Kind::String, Check::JournalSync, "interval:60001"),
+            (Kind::String, Check::JournalSync, "never"),
         ];
         for (kind, check, given) in wrong {
             assert!(kind.check(check, given).is_err(), "{given}");

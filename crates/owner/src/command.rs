@@ -89,6 +89,26 @@ pub enum Command {
     Sweep,
 }
 
+impl Command {
+    /// True for what writes nothing whatever comes of it: it needs no room in the journal, and is
+    /// answered on a full disk as ever.
+    pub fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Command::NoteRefused(_)
+                | Command::Heartbeat(_)
+                | Command::OffsetFetch(_)
+                | Command::ListGroups
+                | Command::DescribeGroups(_)
+                | Command::Settle
+                | Command::ListTransactions(_)
+                | Command::DescribeTransactions(_)
+                | Command::DescribeProducers(_)
+                | Command::Inspect(_)
+        )
+    }
+}
+
 /// The answer to a command, of the variant that bears its name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
@@ -170,6 +190,15 @@ pub enum Event {
         old_host: Arc<str>,
         by_client_id: Arc<str>,
         by_host: Arc<str>,
+    },
+    /// A transaction that was open when the broker ended, in a mode in which some of its records may
+    /// be lost, was aborted.
+    TransactionMayBeIncomplete {
+        transactional_id: Arc<str>,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        client_id: Arc<str>,
+        host: Arc<str>,
     },
     /// An ongoing transaction was aborted because somebody else wanted it so.
     TransactionAborted {

@@ -55,6 +55,14 @@ impl Record {
         batches.fold(HEAD_BYTES, |sum, len| sum + APPEND_HEAD_BYTES + len)
     }
 
+    /// True for batches of users' topics and nothing else. With a weak `journal.sync` only such a
+    /// record may be lost after it was acknowledged: whatever touches a coordinator, a group or the
+    /// metadata is synced first.
+    pub fn is_data(&self) -> bool {
+        let mut appends = self.appends.iter();
+        appends.all(|append| !append.partition.topic.is_reserved())
+    }
+
     /// The payload as pieces, so that batches are written from where they are.
     pub fn encode(&self) -> Vec<Bytes> {
         debug_assert!(

@@ -42,6 +42,12 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
+    /// True for what comes of a full disk and the like: the previous checkpoint stands, and the next
+    /// one may be written.
+    pub fn is_shortage(&self) -> bool {
+        matches!(self, CheckpointError::Io { source, .. } if tidemark_disk::is_shortage(source))
+    }
+
     fn io(path: &Path, source: io::Error) -> CheckpointError {
         CheckpointError::Io {
             path: path.to_owned(),

@@ -36,6 +36,9 @@ pub enum LogError {
     /// more is written.
     #[error("segments are no longer written: an earlier sync failed ({0})")]
     SyncFailed(String),
+    /// The next checkpoint could not be made.
+    #[error("checkpoint not written: {0}")]
+    Checkpoint(#[from] crate::CheckpointError),
     /// The partition was deleted.
     #[error("the partition was deleted")]
     Closed,
@@ -46,6 +49,28 @@ impl LogError {
         LogError::Io {
             path: path.to_owned(),
             source,
+        }
+    }
+
+    /// True for what comes of a full disk and the like: nothing is wrong with what is written.
+    pub fn is_shortage(&self) -> bool {
+        match self {
+            LogError::Io { source, .. } => tidemark_disk::is_shortage(source),
+            LogError::Checkpoint(e) => e.is_shortage(),
+            _ => false,
+        }
+    }
+
+    /// True when the disk did not do what it was told and it is not for lack of space: what is on it
+    /// is not known any more, and a second try would not tell.
+    pub fn is_disk_failure(&self) -> bool {
+        match self {
+            LogError::SyncFailed(_) => true,
+            LogError::Io { source, .. } => {
+                !tidemark_disk::is_shortage(source) && source.kind() != io::ErrorKind::NotFound
+            }
+            LogError::Checkpoint(e) => !e.is_shortage(),
+            _ => false,
         }
     }
 

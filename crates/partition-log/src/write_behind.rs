@@ -105,6 +105,8 @@ pub struct WriteBehind {
 struct Dirty {
     files: HashMap<PathBuf, Arc<dyn DiskFile>>,
     dirs: BTreeSet<PathBuf>,
+    /// There were more, for which the whole file system will be synced.
+    whole: bool,
     logs: BTreeMap<TopicPartitionId, Arc<PartitionLog>>,
     failed: Option<String>,
 }
@@ -149,7 +151,18 @@ impl WriteBehind {
                 report.segments_sealed += 1;
             }
         }
-        if self.dirty.lock().files.len() >= self.settings.dirty_files {
+        let many = {
+            let mut dirty = self.dirty.lock();
+            let many = dirty.files.len() >= self.settings.dirty_files;
+            if many && self.file_system.is_some() {
+                // It reports what became of them, so that they need not be held open for that.
+                dirty.whole = true;
+                dirty.files.clear();
+                dirty.dirs.clear();
+            }
+            many && !dirty.whole
+        };
+        if many {
             self.sync_dirty()?;
         }
         Ok(report)
@@ -190,7 +203,8 @@ impl WriteBehind {
     }
 
     fn sync_taken(&self, taken: &Dirty) -> Result<(), LogError> {
-        if taken.files.len() + taken.dirs.len() > SYNC_EACH_UP_TO
+        let many = taken.files.len() + taken.dirs.len() > SYNC_EACH_UP_TO;
+        if (taken.whole || many)
             && let Some(file_system) = &self.file_system
         {
             let root = self.store.root();

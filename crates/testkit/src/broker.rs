@@ -70,6 +70,12 @@ impl StoppedBroker {
         self
     }
 
+    /// Keeps the data on this simulated disk, with whatever is there.
+    pub fn on_disk(mut self, disk: SimDisk) -> StoppedBroker {
+        self.disk = Storage::Sim(disk);
+        self
+    }
+
     /// The wall clock at the next start.
     pub fn wall_ms(self, wall_ms: i64) -> StoppedBroker {
         self.clock.set_wall_ms(wall_ms);
@@ -272,6 +278,18 @@ impl TestBroker {
         StoppedBroker {
             disk: Storage::Sim(after),
             clock,
+            ..self.stopped.clone()
+        }
+    }
+
+    /// Kills it: what it had written is there for the next one, and what it had not synced is not
+    /// synced.
+    pub async fn kill(mut self) -> StoppedBroker {
+        let after = self.disk().kill();
+        self.end().await;
+        StoppedBroker {
+            disk: Storage::Sim(after),
+            clock: ManualClock::new(self.clock().wall_ms()),
             ..self.stopped.clone()
         }
     }

@@ -24,6 +24,9 @@ pub enum AbortReason {
     Operator,
     /// An exclusive operation (DeleteTopics and the like) cuts through it.
     Exclusive,
+    /// The broker was not stopped in order, and had acknowledged records before they were synced:
+    /// some of the transaction's may be gone, so that it must not be committed.
+    Loss,
 }
 
 impl AbortReason {
@@ -32,6 +35,7 @@ impl AbortReason {
             AbortReason::Timeout => EndedBy::Timeout,
             AbortReason::Operator => EndedBy::Operator,
             AbortReason::Exclusive => EndedBy::Exclusive,
+            AbortReason::Loss => EndedBy::Loss,
         }
     }
 }

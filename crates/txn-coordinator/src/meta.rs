@@ -150,6 +150,8 @@ pub enum EndedBy {
     Operator = 4,
     /// An exclusive operation (DeleteTopics and the like) cut through it.
     Exclusive = 5,
+    /// A restart that may have lost records of it (`journal.sync` other than `always`).
+    Loss = 6,
 }
 
 impl EndedBy {
@@ -161,6 +163,7 @@ impl EndedBy {
             EndedBy::Timeout,
             EndedBy::Operator,
             EndedBy::Exclusive,
+            EndedBy::Loss,
         ]
         .into_iter()
         .find(|e| *e as i8 == id)
@@ -170,7 +173,7 @@ impl EndedBy {
     pub const fn is_broker(self) -> bool {
         matches!(
             self,
-            EndedBy::Timeout | EndedBy::Operator | EndedBy::Exclusive
+            EndedBy::Timeout | EndedBy::Operator | EndedBy::Exclusive | EndedBy::Loss
         )
     }
 }

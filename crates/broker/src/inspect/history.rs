@@ -280,6 +280,9 @@ fn what_happened(before: Option<&Change>, change: &Change) -> String {
         return match change.ended_by {
             by if by == EndedBy::Timeout as i8 => ended("aborted: its timeout passed"),
             by if by == EndedBy::Operator as i8 => ended("aborted by an operator"),
+            by if by == EndedBy::Loss as i8 => {
+                ended("aborted by a restart that may have lost records of it")
+            }
             by if by == EndedBy::Exclusive as i8 => {
                 ended("aborted: a topic that it was writing to was deleted")
             }

@@ -50,6 +50,7 @@ impl Inspector {
                 EndedBy::Timeout => "aborted by its timeout",
                 EndedBy::Operator => "aborted by an operator",
                 EndedBy::Exclusive => "aborted by the deletion of a topic",
+                EndedBy::Loss => "aborted by a restart that may have lost records of it",
             },
             partitions: partitions.collect::<Result<_, _>>()?,
         })

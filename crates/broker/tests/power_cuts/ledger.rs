@@ -83,6 +83,50 @@ pub async fn torn(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Vec<String>
         .collect()
 }
 
+/// Takes out of the ledger what a weak mode may have lost; see `Life::forget_lost`.
+pub async fn forget_lost(client: &mut RawClient, ledger: &Mutex<Ledger>) -> (usize, Vec<String>) {
+    let (mut lost, mut wrong) = (0, Vec::new());
+    for partition in 0..PARTITIONS {
+        let records = client
+            .read_all(TOPIC, partition, Isolation::ReadUncommitted)
+            .await;
+        let there: BTreeMap<i64, String> = (records.iter())
+            .map(|record| (record.offset, record.text()))
+            .collect();
+        let ledger = &mut *ledger.lock();
+        let mut acked: Vec<(i64, String)> = (ledger.acked.iter())
+            .filter(|((p, _), _)| *p == partition)
+            .map(|((_, value), offset)| (*offset, value.clone()))
+            .collect();
+        acked.sort_unstable();
+        let mut first_lost = None;
+        for (offset, value) in acked {
+            let ended =
+                (ledger.txns.get(&value)).is_some_and(|txn| matches!(txn.fate, Fate::Ended { .. }));
+            match (there.get(&offset) == Some(&value), first_lost) {
+                (true, None) => {}
+                (true, Some(first)) => wrong.push(format!(
+                    "{value} is there at {partition}:{offset}, and {first} before it is lost"
+                )),
+                (false, _) if ended => wrong.push(format!(
+                    "{value} of an ended transaction is lost at {partition}:{offset}"
+                )),
+                (false, _) => {
+                    first_lost.get_or_insert(offset);
+                    ledger.acked.remove(&(partition, value));
+                    lost += 1;
+                }
+            }
+        }
+        // What readers saw and were told of may be taken back with it.
+        ledger
+            .seen
+            .retain(|(p, offset), value| *p != partition || there.get(offset) == Some(value));
+    }
+    ledger.lock().ends.clear();
+    (lost, wrong)
+}
+
 /// Everything that is not as it must be. No transaction is open.
 pub async fn check(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Vec<String> {
     let mut wrong = Vec::new();

@@ -33,7 +33,15 @@ struct Life {
 
 impl Life {
     async fn begin(seed: u64) -> (Life, TestBroker) {
-        let broker = TestBroker::builder().seed(seed).start().await;
+        Life::begin_in(seed, "always").await
+    }
+
+    async fn begin_in(seed: u64, mode: &str) -> (Life, TestBroker) {
+        let broker = TestBroker::builder()
+            .seed(seed)
+            .set("journal.sync", mode)
+            .start()
+            .await;
         let mut client = broker.client().await;
         client.create_topic(TOPIC, PARTITIONS).await;
         let life = Life {
@@ -79,6 +87,15 @@ impl Life {
             }
         }
         stopped.try_start().await.map_err(|e| e.to_string())
+    }
+
+    /// In a weak mode: takes it that acknowledged records of plain producers and of transactions that
+    /// were not ended may be gone. Returns how many are, and what is gone that must not be.
+    async fn forget_lost(&mut self, broker: &TestBroker) -> (usize, Vec<String>) {
+        let mut client = broker.client().await;
+        let lost = ledger::forget_lost(&mut client, &self.ledger).await;
+        self.writers.begin_anew(&mut client).await;
+        lost
     }
 
     /// What is wrong with what the broker serves now.
@@ -142,6 +159,41 @@ lives! {
     cuts_70_to_79: 70,
     cuts_80_to_89: 80,
     cuts_90_to_99: 90,
+}
+
+/// In the weak modes a loss of power takes acknowledged records of the last moment, the newest, and
+/// nothing else; a kill takes nothing.
+async fn live_through_cuts_in(mode: &str, seeds: std::ops::Range<u64>) {
+    let (mut life, mut broker) = Life::begin_in(seeds.start, mode).await;
+    let mut lost = 0;
+    for seed in seeds {
+        let stopped = life.work_until_the_cut(broker, seed).await;
+        broker = match life.start(stopped).await {
+            Ok(broker) => broker,
+            Err(e) => panic!("{mode}, cut {seed}: the broker does not start: {e}"),
+        };
+        let (more, mut wrong) = life.forget_lost(&broker).await;
+        lost += more;
+        wrong.extend(life.check(&broker).await);
+        assert!(wrong.is_empty(), "{mode}, cut {seed}: {wrong:#?}");
+    }
+    let ledger = life.ledger.lock();
+    let (acked, ended) = (ledger.acked.len(), ledger.ended());
+    println!("{mode}: {acked} acked, {ended} ended, {lost} lost");
+    assert!(
+        acked > 50 && ended > 5,
+        "{mode}: too little happened: {acked} acked, {ended} ended"
+    );
+}
+
+#[test]
+fn journal_sync_os_loses_acknowledged_records_of_the_last_moment_and_no_transaction() {
+    run(live_through_cuts_in("os", 2000..2020));
+}
+
+#[test]
+fn journal_sync_interval_loses_acknowledged_records_of_the_interval_and_no_transaction() {
+    run(live_through_cuts_in("interval:20", 3000..3020));
 }
 
 #[test]

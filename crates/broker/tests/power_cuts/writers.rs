@@ -88,6 +88,16 @@ impl Writers {
         let (Err(Gone), Err(Gone), Err(Gone), Err(Gone), Err(Gone), Err(Gone), Err(Gone)) = gone;
     }
 
+    /// New producer ids, for whom nothing was lost.
+    pub async fn begin_anew(&mut self, client: &mut RawClient) {
+        for writer in &mut self.idempotent {
+            let producer = client.init_producer_id(None).await;
+            writer.producer = producer.expect("a healthy broker");
+            writer.next = 0;
+            writer.unanswered.clear();
+        }
+    }
+
     /// New sessions of the transactional ids: whatever they had open is aborted.
     pub async fn end_open_transactions(&mut self, client: &mut RawClient) {
         for writer in &self.transactional {

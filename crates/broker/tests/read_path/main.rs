@@ -4,3 +4,4 @@ mod journal_reader;
 mod memory;
 mod shortened;
 mod ticks;
+mod twice;

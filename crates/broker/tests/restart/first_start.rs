@@ -62,3 +62,38 @@ async fn cluster_ids(stopped: tidemark_testkit::StoppedBroker, step: u64) -> [St
     assert_eq!(values, ["x"]);
     [first, client.cluster_id().await]
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_cannot_be_used_is_one_clear_line_and_a_missing_one_is_made() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "not a directory").expect("a file");
+    let below = file.join("data");
+    let refused = TestBroker::builder().on_os_disk(&below).try_start().await;
+    let why = refused.err().expect("a file is no directory").to_string();
+    assert_eq!(why.lines().count(), 1, "{why}");
+    for part in [
+        below.to_str().expect("text"),
+        "cannot be used",
+        "--data-dir",
+    ] {
+        assert!(why.contains(part), "{why}");
+    }
+    let missing = dir.path().join("a/b/c");
+    let broker = TestBroker::builder().on_os_disk(&missing).start().await;
+    assert!(missing.join("identity").exists());
+    broker.stop().await;
+
+    // A disk that has turned read-only (30: EROFS).
+    let stopped = TestBroker::builder();
+    stopped.disk().fail_create_after(0, 30);
+    let refused = stopped.try_start().await;
+    let why = refused
+        .err()
+        .expect("nothing can be made there")
+        .to_string();
+    assert!(
+        why.contains("cannot be used") && why.contains("os error 30"),
+        "{why}"
+    );
+}

@@ -5,9 +5,12 @@
 #[allow(dead_code)]
 mod member;
 
+mod checkpoint_steps;
 mod checkpoints;
 mod clocks;
+mod commit_steps;
 mod expiry;
 mod first_start;
 mod rebuilt;
 mod snapshot;
+mod ticks;

@@ -25,6 +25,15 @@ pub(super) struct FailNext {
 }
 
 impl FailNext {
+    /// As [`FailNext::take`], noting the path that the error was answered for.
+    pub(super) fn take_on(&mut self, path: &Path, hit: &mut Vec<PathBuf>) -> io::Result<()> {
+        let taken = self.take();
+        if taken.is_err() {
+            hit.push(path.to_path_buf());
+        }
+        taken
+    }
+
     pub(super) fn take(&mut self) -> io::Result<()> {
         match self.next {
             Some((0, errno)) => {
@@ -63,6 +72,11 @@ pub(super) struct Faults {
     hold_syncs: bool,
     waiting_syncs: usize,
     pub(super) syncs: FailNext,
+    pub(super) dir_syncs: FailNext,
+    pub(super) renames: FailNext,
+    pub(super) creates: FailNext,
+    /// Paths of the calls that were failed.
+    pub(super) hit: Vec<PathBuf>,
     pub(super) writes: FailNext,
     pub(super) reads: FailNext,
     counts: BTreeMap<PathBuf, Counts>,
@@ -148,6 +162,27 @@ impl SimDisk {
     /// The file sync after the next `skip` ones fails with `errno`.
     pub fn fail_sync_after(&self, skip: u64, errno: i32) {
         self.inner.state.lock().faults.syncs.next = Some((skip, errno));
+    }
+
+    /// The directory sync after the next `skip` ones fails with `errno`; the names stay unsynced.
+    pub fn fail_dir_sync_after(&self, skip: u64, errno: i32) {
+        self.inner.state.lock().faults.dir_syncs.next = Some((skip, errno));
+    }
+
+    /// The rename after the next `skip` ones fails with `errno` and renames nothing.
+    pub fn fail_rename_after(&self, skip: u64, errno: i32) {
+        self.inner.state.lock().faults.renames.next = Some((skip, errno));
+    }
+
+    /// After the next `skip` ones the making of a file or a lock fails once with `errno`.
+    pub fn fail_create_after(&self, skip: u64, errno: i32) {
+        self.inner.state.lock().faults.creates.next = Some((skip, errno));
+    }
+
+    /// The paths of file syncs, directory syncs, renames (the new name) and writes that were failed
+    /// so far.
+    pub fn failed_paths(&self) -> Vec<PathBuf> {
+        self.inner.state.lock().faults.hit.clone()
     }
 
     /// The write after the next `skip` ones fails with `errno` and writes nothing.

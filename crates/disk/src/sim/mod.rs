@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 use crate::{DirEntry, Disk, DiskFile, FileSystem, OpenMode};
 use faults::Faults;
@@ -85,6 +85,31 @@ impl SimDisk {
             after.links += 1;
         }
         SimDisk::with(names, inodes, state.next_ino, seed.rotate_left(17) ^ 0x5eed)
+    }
+
+    /// Ends the process and not the machine: everything that was written is there for the next one,
+    /// and what was not synced still is not. This one answers every later call with an error.
+    pub fn kill(&self) -> SimDisk {
+        self.inner.state.lock().faults.powered_off = true;
+        self.inner.changed.notify_all();
+        self.fork()
+    }
+
+    /// A copy of this disk, with what is synced and what is not; both go on for themselves. Cheap:
+    /// pages are shared until one of the two writes.
+    pub fn fork(&self) -> SimDisk {
+        let mut state = self.inner.state.lock();
+        let mut inodes = state.inodes.clone();
+        inodes.values_mut().for_each(|inode| inode.handles = 0);
+        let next = SimDisk::with(
+            state.names.clone(),
+            inodes,
+            state.next_ino,
+            state.rng.random(),
+        );
+        drop(state);
+        next.inner.state.lock().collect();
+        next
     }
 
     /// Changes one byte of a file where it lies, past all caches.
@@ -227,6 +252,7 @@ impl Disk for SimDisk {
             }
             (None, OpenMode::CreateNew | OpenMode::OpenOrCreate) => {
                 state.faults.step();
+                state.faults.creates.take()?;
                 state.create(dir, &name)
             }
         };
@@ -262,6 +288,8 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.changing()?;
+        let Faults { renames, hit, .. } = &mut state.faults;
+        renames.take_on(to, hit)?;
         let source = state.names.parent(from)?;
         let target = state.names.parent(to)?;
         let Some(entry) = state.names.get(source.0, &source.1) else {
@@ -311,6 +339,8 @@ impl Disk for SimDisk {
         let mut state = self.changing()?;
         let ino = state.names.dir(dir)?;
         state.faults.count(dir).dir_syncs += 1;
+        let Faults { dir_syncs, hit, .. } = &mut state.faults;
+        dir_syncs.take_on(dir, hit)?;
         if !state.faults.never_sync {
             state.names.sync(ino);
             state.collect();
@@ -326,6 +356,7 @@ impl Disk for SimDisk {
         let mut state = self.changing()?;
         let (dir, name) = state.names.parent(path)?;
         if state.names.get(dir, &name).is_none() {
+            state.faults.creates.take()?;
             state.create(dir, &name);
         }
         if !state.locked.insert(path.to_path_buf()) {
@@ -410,7 +441,8 @@ impl DiskFile for SimFile {
         let mut state = self.disk.reading()?;
         let state = &mut *state;
         state.faults.step();
-        state.faults.writes.take()?;
+        let Faults { writes, hit, .. } = &mut state.faults;
+        writes.take_on(&self.path, hit)?;
         state.faults.count(&self.path).writes += 1;
         for buf in bufs.iter().filter(|buf| !buf.is_empty()) {
             state.check_space(self.ino, offset + buf.len() as u64)?;
@@ -448,7 +480,8 @@ impl DiskFile for SimFile {
         self.disk.wait_while_held(&mut state);
         // A sync that the power cut falls on has done nothing yet.
         state.faults.check_power()?;
-        if let Err(e) = state.faults.syncs.take() {
+        let Faults { syncs, hit, .. } = &mut state.faults;
+        if let Err(e) = syncs.take_on(&self.path, hit) {
             state.inode(self.ino).drop_dirty();
             return Err(e);
         }

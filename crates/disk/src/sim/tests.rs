@@ -28,6 +28,24 @@ fn f(disk: &SimDisk) -> Vec<u8> {
 }
 
 #[test]
+fn a_kill_keeps_what_was_written_and_syncs_nothing() {
+    let disk = SimDisk::new(7);
+    let file = disk.open(Path::new("/f"), OpenMode::CreateNew).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
+    file.write_at(b"synced", 0).unwrap();
+    file.sync_data().unwrap();
+    file.write_at(b"only written", 0).unwrap();
+    let next = disk.kill();
+    assert!(file.write_at(b"x", 0).is_err());
+    assert_eq!(read_all(&next, Path::new("/f")).unwrap(), b"only written");
+    let lost = (0..50).any(|seed| {
+        let after = next.crash(seed);
+        read_all(&after, Path::new("/f")).unwrap() != b"only written"
+    });
+    assert!(lost, "a loss of power may still take it");
+}
+
+#[test]
 fn files_and_directories_behave_like_the_real_ones() {
     let disk = SimDisk::new(1);
     create_dir_all_durable(&disk, Path::new("/a/b")).unwrap();

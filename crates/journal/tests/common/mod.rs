@@ -44,6 +44,7 @@ pub struct Running {
     pub highest_tick: Tick,
     pub epoch: u32,
     pub clean: bool,
+    pub may_have_lost: bool,
     pub cut: Option<CutReport>,
 }
 
@@ -59,6 +60,7 @@ pub fn start_from(
     })?;
     let (next_index, highest_tick) = (recovery.next_index.0, recovery.highest_tick);
     let (epoch, clean, cut) = (recovery.epoch, recovery.clean, recovery.cut.clone());
+    let may_have_lost = recovery.may_have_lost;
     assert_eq!(recovery.records, recovered.len() as u64);
     let (sender, events) = channel();
     let journal = recovery.start(Box::new(move |event| {
@@ -74,6 +76,7 @@ pub fn start_from(
         highest_tick,
         epoch,
         clean,
+        may_have_lost,
         cut,
     })
 }
@@ -101,6 +104,10 @@ pub fn payload(index: u64, len: usize) -> Bytes {
 impl Running {
     /// Appends the next record, in two pieces.
     pub fn append(&mut self, payload: &Bytes) {
+        self.append_as(payload, false, false);
+    }
+
+    pub fn append_as(&mut self, payload: &Bytes, must_sync: bool, unsettled: bool) {
         let half = payload.len() / 2;
         let tick = Tick(self.highest_tick.0 + 3);
         self.journal.append(AppendRequest {
@@ -108,6 +115,8 @@ impl Running {
             tick,
             wall_ms: 1_000 + self.next_index as i64,
             pieces: vec![payload.slice(..half), payload.slice(half..)],
+            must_sync,
+            unsettled,
         });
         self.next_index += 1;
         self.highest_tick = tick;
@@ -125,6 +134,14 @@ impl Running {
                 other => self.seen.borrow_mut().push(other),
             }
         }
+    }
+
+    /// Waits until record `index` is written.
+    pub fn written(&self, index: u64) {
+        self.event(|event| {
+            matches!(event, JournalEvent::Written { index: at, .. }
+                | JournalEvent::Confirmed { index: at, .. } if at.0 >= index)
+        });
     }
 
     pub fn append_and_wait(&mut self, payload: &Bytes) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidemark_txn_coordinator::AbortReason;
+use tidemark_txn_coordinator::{AbortReason, TxnState};
 
 use crate::Owner;
 use crate::command::{Event, Now, Step};
@@ -27,6 +27,28 @@ impl Owner {
         }
         let effects = self.groups.expire(now.mono, now.wall_ms);
         self.carry_out(effects, now, step);
+    }
+
+    /// At a start after which records may be missing: aborts the first ongoing transaction and fences
+    /// its producer. `None` when there is none left.
+    pub fn abort_incomplete(&mut self, now: &Now<'_>) -> Option<Step> {
+        let ongoing = self
+            .coordinator
+            .iter()
+            .find(|meta| meta.state == TxnState::Ongoing);
+        let id = ongoing.map(|meta| meta.transactional_id.clone())?;
+        let mut step = Step::default();
+        let mut draft = self.begin(now);
+        let meta = self.abort_by_broker(&mut draft, &id, AbortReason::Loss, now);
+        self.finish(draft, &mut step);
+        step.events.push(Event::TransactionMayBeIncomplete {
+            transactional_id: id,
+            producer_id: meta.producer_id,
+            epoch: meta.epoch,
+            client_id: meta.who.client_id.clone(),
+            host: meta.who.host.clone(),
+        });
+        Some(step)
     }
 
     fn time_out(&mut self, id: &Arc<str>, now: &Now<'_>, step: &mut Step) {

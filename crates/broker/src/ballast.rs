@@ -1,0 +1,94 @@
+//! Space kept back for a full disk.
+//!
+//! A file of the data directory reserves about as much as a slot of the journal. It is given up when
+//! nothing else helps: so that a checkpoint can be written, after which deleted data goes, or so that
+//! the journal's writer, which has used up its reserve, gets one more slot. As long as it is gone no
+//! data is taken; ends of transactions, offsets and deletions are. It is taken again when there is
+//! space.
+//!
+//! Nothing is ever read from the file, and it need not survive anything.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidemark_disk::{Disk, OpenMode, is_shortage};
+
+const FILE: &str = "ballast";
+
+pub struct Ballast {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    bytes: u64,
+    held: bool,
+}
+
+impl Ballast {
+    /// Nothing is reserved yet.
+    pub fn new(disk: Arc<dyn Disk>, data_dir: &Path, bytes: u64) -> Ballast {
+        Ballast {
+            disk,
+            path: data_dir.join(FILE),
+            bytes,
+            held: false,
+        }
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reserves the space unless it is reserved; whether it is. The error is none of a full disk.
+    pub fn take(&mut self) -> io::Result<bool> {
+        if !self.held {
+            let reserved = self
+                .disk
+                .open(&self.path, OpenMode::OpenOrCreate)
+                .and_then(|file| file.allocate(0, self.bytes));
+            match reserved {
+                Ok(()) => self.held = true,
+                Err(e) if is_shortage(&e) => self.give_up()?,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(self.held)
+    }
+
+    /// Gives the space back to the disk.
+    pub fn give_up(&mut self) -> io::Result<()> {
+        self.held = false;
+        match self.disk.remove_file(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidemark_disk::SimDisk;
+
+    #[test]
+    fn it_takes_space_and_gives_it_back() {
+        let disk = SimDisk::new(1);
+        let mut ballast = Ballast::new(Arc::new(disk.clone()), Path::new("/"), 1 << 20);
+        assert!(ballast.take().unwrap());
+        assert_eq!(disk.used_bytes(), 1 << 20);
+        ballast.give_up().unwrap();
+        assert_eq!(disk.used_bytes(), 0);
+        disk.set_capacity(Some(1 << 19));
+        assert!(!ballast.take().unwrap());
+        assert_eq!(disk.used_bytes(), 0, "half of it is of no use");
+        disk.set_capacity(None);
+        assert!(ballast.take().unwrap());
+        // One that an earlier run left is the same.
+        let mut again = Ballast::new(Arc::new(disk.clone()), Path::new("/"), 1 << 20);
+        assert!(again.take().unwrap());
+        assert_eq!(disk.used_bytes(), 1 << 20);
+    }
+}
