@@ -127,6 +127,7 @@ impl Bench {
             let goes_on = began.elapsed() < time;
             while goes_on && (sent_at.len() as u64) < IN_FLIGHT {
                 self.tick += 1;
+                let before = journal.usage().written_bytes;
                 sent_at.push_back(Instant::now());
                 journal.append(AppendRequest {
                     index: JournalIndex(self.index),
@@ -139,8 +140,7 @@ impl Bench {
                 self.index += 1;
                 if sent_at.len() == 1 {
                     // Taken by the writer before the next comes, so that each is a group of its own.
-                    let until = Instant::now() + Duration::from_micros(50);
-                    while Instant::now() < until {
+                    while journal.usage().written_bytes == before {
                         std::hint::spin_loop();
                     }
                 }
