@@ -14,6 +14,7 @@ mod ballast;
 mod barrier;
 mod catalogue;
 mod clock;
+mod compaction;
 mod connection;
 mod error;
 mod fetch_sessions;
@@ -44,11 +45,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 
 pub use clock::{Clock, Entropy, Sleep, SystemClock, SystemEntropy};
+pub use compaction::CompactionStats;
 pub use connection::ConnectionInfo;
 pub use error::StartError;
 pub use running::Replayed;
 pub use start::Seams;
 
+use compaction::Compaction;
 use front::Front;
 use listener::Bound;
 use running::Running;
@@ -210,6 +213,19 @@ impl Broker {
         let requests = self.running.requests.clone();
         let done = tokio::task::spawn_blocking(move || Running::checkpoint(&requests)).await;
         done.expect("asking maintenance does not panic");
+    }
+
+    /// What compaction has done since the start.
+    pub fn compaction(&self) -> CompactionStats {
+        *self.running.compaction.stats.lock()
+    }
+
+    /// Compacts every compacted topic's closed segments of which anything is new, now, whatever its
+    /// share, and drops what has waited for it. Returns when that is done.
+    pub async fn compact(&self) {
+        let asks = self.running.compaction.asks.clone();
+        let done = tokio::task::spawn_blocking(move || Compaction::now(&asks)).await;
+        done.expect("asking for compaction does not panic");
     }
 
     /// Stops serving, writes a checkpoint and closes the data directory.

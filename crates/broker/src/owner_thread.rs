@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
+use tidemark_compaction::LastAppend;
 use tidemark_journal::{Admission, AppendRequest, Journal};
 use tidemark_owner::{
     AbortedBy, Appended, Command, Event, MoveLogStarts, Now, Observation, Owner, Reply, Step, Token,
 };
 use tidemark_partition_log::{ControlMeta, PartitionLog, SegmentManifest, TailBatch, Version};
-use tidemark_types::{JournalIndex, MonoTime, NodeId, Tick, TopicPartitionId};
+use tidemark_types::{JournalIndex, MonoTime, NodeId, ProducerId, Tick, TopicPartitionId};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::{info, warn};
 
@@ -26,6 +27,9 @@ use tidemark_partition_log::LogStore;
 
 /// How long a full journal puts off what can wait.
 const SWEEP_PUT_OFF: Duration = Duration::from_secs(10);
+
+/// Producers of one answer: the owner's step stays short.
+const PRODUCERS_AT_ONCE: usize = 4096;
 
 /// What the owner's queue carries.
 pub enum Message {
@@ -51,6 +55,13 @@ pub enum Message {
         reservation: Reservation,
         /// Gets the owner's last record: once it is durable the moves are.
         to: crossbeam_channel::Sender<JournalIndex>,
+    },
+    /// A partition's producers by id, those after the given one, some thousands at most. None
+    /// when the partition is gone.
+    ActiveProducers {
+        partition: TopicPartitionId,
+        after: Option<ProducerId>,
+        to: crossbeam_channel::Sender<Option<Vec<(ProducerId, LastAppend)>>>,
     },
     /// Take checkpoint blocks.
     Capture {
@@ -200,6 +211,13 @@ impl OwnerThread {
                     let _nobody_waits = to.send(self.owner.last_index());
                 }
                 Message::Wake => {}
+                Message::ActiveProducers {
+                    partition,
+                    after,
+                    to,
+                } => {
+                    let _it_is_stopping = to.send(self.active_producers(partition, after));
+                }
                 Message::Capture { what, to } => {
                     let _checkpoint_was_given_up = to.send(self.capture(what));
                 }
@@ -385,6 +403,27 @@ impl OwnerThread {
         }
         self.unsettled = false;
         self.owner.last_index()
+    }
+
+    fn active_producers(
+        &self,
+        id: TopicPartitionId,
+        after: Option<ProducerId>,
+    ) -> Option<Vec<(ProducerId, LastAppend)>> {
+        let partition = self.owner.partition(id)?;
+        let some = partition.producers.producers_after(after);
+        let some = some.take(PRODUCERS_AT_ONCE).map(|(id, entry)| {
+            let last = match entry.window().last() {
+                Some(batch) => LastAppend::Data {
+                    last_offset: batch.last_offset(),
+                },
+                None => LastAppend::Marker {
+                    producer_epoch: entry.epoch(),
+                },
+            };
+            (id, last)
+        });
+        Some(some.collect())
     }
 
     fn capture(&self, what: Capture) -> CapturedSlice {

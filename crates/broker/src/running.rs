@@ -8,6 +8,7 @@ use tidemark_journal::LocalJournal;
 use tidemark_types::JournalIndex;
 use tracing::error;
 
+use crate::compaction::Compaction;
 use crate::maintenance::Request;
 use crate::owner_thread::Message;
 use crate::shared::Shared;
@@ -27,6 +28,8 @@ pub(crate) struct Running {
     pub requests: Sender<Request>,
     pub owner: Option<JoinHandle<()>>,
     pub maintenance: Option<JoinHandle<()>>,
+    pub compaction: Compaction,
+    pub compactor: Option<JoinHandle<()>>,
     /// The last record that the start itself wrote: requests are served once it is durable.
     pub first_served: JournalIndex,
     pub cluster_id: String,
@@ -55,6 +58,8 @@ impl Running {
     /// Ends in order: a last checkpoint, then the owner, then the journal with what is queued.
     /// Blocks.
     pub fn stop(mut self) {
+        self.compaction.stop();
+        join("compaction", self.compactor.take());
         let _maintenance_has_ended = self.requests.send(Request::Stop);
         join("maintenance", self.maintenance.take());
         let _owner_has_ended = self.queue.send(Message::Stop);

@@ -24,6 +24,7 @@ use crate::admission::{Admission, DiskRoom};
 use crate::ballast::Ballast;
 use crate::barrier::Barrier;
 use crate::clock::{Clock, Entropy};
+use crate::compaction::{Ask, Compaction, Compactor};
 use crate::error::StartError;
 use crate::fetch_sessions::FetchSessions;
 use crate::front::Front;
@@ -236,6 +237,26 @@ pub(crate) fn start(
         let queue = queue.clone();
         Arc::new(move || drop(queue.send(Message::Wake)))
     });
+    let (compaction, compactor) = start_compaction(
+        seams,
+        Compactor {
+            catalogue: catalogue.clone(),
+            published: published.clone(),
+            barrier: barrier.clone(),
+            retired: retired.clone(),
+            clock: seams.clock.clone(),
+            owner: queue.clone(),
+            stopping: Arc::default(),
+            stats: Arc::default(),
+            enabled: settings.log_cleaner_enable,
+            backoff: Duration::from_millis(settings.log_cleaner_backoff_ms),
+            bytes_per_second: settings.log_cleaner_io_max_bytes_per_second,
+            buffer_bytes: settings.log_cleaner_dedupe_buffer_size,
+            secret: u128::from_be_bytes(seams.entropy.uuid()),
+            set_aside: HashMap::new(),
+        },
+        front,
+    )?;
     let previous = checkpoint.as_ref().and_then(|c| c.previous);
     let maintenance = Maintenance {
         // As much as the slot that the journal's writer may need beyond its budget.
@@ -314,11 +335,31 @@ pub(crate) fn start(
         requests,
         owner: Some(owner),
         maintenance: Some(maintenance),
+        compaction,
+        compactor: Some(compactor),
         first_served,
         cluster_id,
         replayed,
         _lock: lock,
     })
+}
+
+fn start_compaction(
+    seams: &Seams,
+    compactor: Compactor,
+    front: &Arc<Front>,
+) -> Result<(Compaction, std::thread::JoinHandle<()>), StartError> {
+    let (asks, asked) = crossbeam_channel::unbounded();
+    let compaction = Compaction {
+        asks: asks.clone(),
+        stopping: compactor.stopping.clone(),
+        stats: compactor.stats.clone(),
+    };
+    seams
+        .clock
+        .on_advance(Arc::new(move || drop(asks.send(Ask::Wake))));
+    let thread = spawn("compaction", front, move || compactor.run(&asked))?;
+    Ok((compaction, thread))
 }
 
 /// Held by the journal's event handler, which lives and dies with the writer's thread: if that

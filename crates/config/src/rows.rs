@@ -181,7 +181,7 @@ macro_rules! from_setting_by_parse {
     };
 }
 
-from_setting_by_parse!(bool, i16, i32, i64, u64, usize, String);
+from_setting_by_parse!(bool, f64, i16, i32, i64, u64, usize, String);
 
 /// When the journal is synced (`journal.sync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -324,6 +324,18 @@ settings! {
 
         "The most partitions of all topics together, the internal ones included."
         max_partitions: i64 = long("max.partitions", "200000", Check::AtLeast(101)).at(Section::Topics);
+
+        "Whether topics with cleanup.policy=compact are compacted."
+        log_cleaner_enable: bool = boolean("log.cleaner.enable", "true").kafka().at(Section::Topics);
+
+        "How long compaction waits between two looks for topics that are due, in milliseconds, at least 100."
+        log_cleaner_backoff_ms: u64 = long("log.cleaner.backoff.ms", "15000", Check::AtLeast(0)).kafka().at(Section::Topics);
+
+        "Memory for the keys of one run of compaction, in bytes: 128 MiB are 3.6 million keys. What has more new keys takes several runs."
+        log_cleaner_dedupe_buffer_size: u64 = long("log.cleaner.dedupe.buffer.size", "134217728", Check::AtLeast(1)).kafka().at(Section::Topics);
+
+        "Bytes that compaction may read and write in a second, together. Kafka has no limit."
+        log_cleaner_io_max_bytes_per_second: f64 = Row::new("log.cleaner.io.max.bytes.per.second", Kind::Double, "104857600", Check::Any).kafka().at(Section::Topics);
 
         "The longest transaction.timeout.ms a producer may ask for."
         transaction_max_timeout_ms: i32 = int("transaction.max.timeout.ms", "900000", Check::AtLeast(1)).kafka().at(Section::Transactions);

@@ -14,6 +14,7 @@ mod marker;
 mod refused;
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use tidemark_types::ProducerId;
 
@@ -59,6 +60,17 @@ impl PartitionProducers {
     /// All producers, by id (DescribeProducers).
     pub fn producers(&self) -> impl Iterator<Item = (ProducerId, &ProducerEntry)> {
         self.entries.iter().map(|(id, entry)| (*id, entry.as_ref()))
+    }
+
+    /// The producers after an id, by id: what is asked for in pieces goes on there.
+    pub fn producers_after(
+        &self,
+        after: Option<ProducerId>,
+    ) -> impl Iterator<Item = (ProducerId, &ProducerEntry)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.entries
+            .range((from, Bound::Unbounded))
+            .map(|(id, entry)| (*id, entry.as_ref()))
     }
 
     pub fn len(&self) -> usize {
