@@ -156,7 +156,11 @@ pub fn segment_rules(topic: &TopicImage, defaults: &TopicDefaults) -> SegmentRul
     let bytes = |value: i32| u64::try_from(value).unwrap_or(0);
     SegmentRules {
         segment_bytes: bytes(config.segment_bytes),
-        segment_ms: config.segment_ms,
+        // Only closed segments are compacted: what must be within a time must be closed by then.
+        segment_ms: match config.cleanup_policy.compact {
+            true => config.segment_ms.min(config.max_compaction_lag_ms),
+            false => config.segment_ms,
+        },
         segment_jitter_ms: config.segment_jitter_ms,
         segment_index_bytes: bytes(config.segment_index_bytes),
         index_interval_bytes: bytes(config.index_interval_bytes),

@@ -16,6 +16,7 @@ use crate::admission::{Admission, Reservation, Wants};
 use crate::barrier::Barrier;
 use crate::catalogue::{Catalogue, Metadata};
 use crate::clock::Clock;
+use crate::compaction::CompactionStats;
 use crate::fetch_sessions::FetchSessions;
 use crate::memory::AnswerMemory;
 use crate::metrics::TxnMetrics;
@@ -39,6 +40,8 @@ pub struct Shared {
     pub settings: Arc<Settings>,
     pub clock: Arc<dyn Clock>,
     pub metrics: TxnMetrics,
+    /// What compaction has done.
+    pub compaction: Arc<parking_lot::Mutex<CompactionStats>>,
     /// The floor of the ticks of what is decided from now on.
     pub ticks: TickClock,
     pub catalogue: Arc<Catalogue>,

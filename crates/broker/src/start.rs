@@ -312,6 +312,7 @@ pub(crate) fn start(
         settings: settings.clone(),
         clock: seams.clock.clone(),
         metrics,
+        compaction: compaction.stats.clone(),
         ticks,
         catalogue,
         published,

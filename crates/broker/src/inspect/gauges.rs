@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -13,6 +14,7 @@ use tidemark_partition_log::{PartitionLog, Version};
 use tidemark_record_batch::Attributes;
 
 use super::{InspectError, Inspector};
+use crate::compaction::CompactionStats;
 
 /// Partitions and groups' partitions that are shown one by one. Beyond it only those that lag.
 const SHOWN: usize = 1_000;
@@ -119,6 +121,7 @@ impl Inspector {
             let mut registry = Registry::default();
             inspector.shared.metrics.register(&mut registry);
             gauges.register(&mut registry);
+            register_compaction(&inspector.shared.compaction.lock(), &mut registry);
             let mut text = String::new();
             encode(&mut text, &registry).map_err(|e| InspectError::Failed(e.to_string()))?;
             Ok(text)
@@ -214,6 +217,46 @@ impl Inspector {
             gauges.group_offset.get_or_create(&labels).set(*offset);
         }
     }
+}
+
+fn register_compaction(stats: &CompactionStats, registry: &mut Registry) {
+    let mut counter = |name: &str, help: &str, value: u64| {
+        let counter: Counter = Counter::default();
+        counter.inc_by(value);
+        registry.register(name, help, counter);
+    };
+    counter(
+        "tidemark_compaction_runs",
+        "Runs of compaction that came to their end",
+        stats.runs,
+    );
+    counter(
+        "tidemark_compaction_runs_failed",
+        "Runs of compaction that met an error",
+        stats.runs_failed,
+    );
+    counter(
+        "tidemark_compaction_bytes_before",
+        "Bytes of the segments that compaction has gone through",
+        stats.bytes_before,
+    );
+    counter(
+        "tidemark_compaction_bytes_after",
+        "Bytes that were left of them",
+        stats.bytes_after,
+    );
+    counter(
+        "tidemark_compaction_records_removed",
+        "Records that compaction has removed",
+        stats.records_removed,
+    );
+    let due: Gauge = Gauge::default();
+    due.set(i64::try_from(stats.partitions_due).unwrap_or(i64::MAX));
+    registry.register(
+        "tidemark_compaction_partitions_due",
+        "Partitions that are due for compaction, as of its last look",
+        due,
+    );
 }
 
 /// For how long the first record beyond the last stable offset has waited.
