@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use tidemark_config::Settings;
+use tidemark_disk::Disk;
 use tidemark_metadata::{MetadataImage, TopicDefaults};
 use tidemark_owner::{Command, Reply};
 use tidemark_partition_log::{PartitionLog, WaiterId};
@@ -39,6 +40,7 @@ pub const ADMISSION_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Shared {
     pub settings: Arc<Settings>,
     pub clock: Arc<dyn Clock>,
+    pub disk: Arc<dyn Disk>,
     pub metrics: TxnMetrics,
     /// What compaction has done.
     pub compaction: Arc<parking_lot::Mutex<CompactionStats>>,

@@ -310,6 +310,7 @@ pub(crate) fn start(
 
     let shared = Arc::new(Shared {
         settings: settings.clone(),
+        disk: seams.disk.clone(),
         clock: seams.clock.clone(),
         metrics,
         compaction: compaction.stats.clone(),

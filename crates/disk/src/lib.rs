@@ -39,6 +39,14 @@ pub struct DirEntry {
     pub len: u64,
 }
 
+/// A file system's size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskSpace {
+    pub total_bytes: u64,
+    /// What a process without privileges may still write.
+    pub usable_bytes: u64,
+}
+
 /// A file system, as far as Tidemark uses one.
 pub trait Disk: Send + Sync + 'static {
     /// Creates `dir` and its missing ancestors. Their names are durable only after each parent was
@@ -63,6 +71,11 @@ pub trait Disk: Send + Sync + 'static {
     /// for: it reports the failures since then.
     fn file_system(&self, dir: &Path) -> io::Result<Option<Box<dyn FileSystem>>> {
         let _ = dir;
+        Ok(None)
+    }
+    /// The size of the file system that `dir` is on, and what of it may still be used; `None` where
+    /// that is not known.
+    fn space(&self, _dir: &Path) -> io::Result<Option<DiskSpace>> {
         Ok(None)
     }
     /// Takes an exclusive advisory lock on `path` (created when missing), held until the value is

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{DirEntry, Disk, DiskFile, FileSystem, OpenMode};
+use crate::{DirEntry, Disk, DiskFile, DiskSpace, FileSystem, OpenMode};
 
 /// Linux takes at most this many slices in one pwritev (IOV_MAX).
 const SLICES_PER_CALL_MAX: usize = 1024;
@@ -93,6 +93,14 @@ impl Disk for OsDisk {
             let _ = dir;
             Ok(None)
         };
+    }
+
+    fn space(&self, dir: &Path) -> io::Result<Option<DiskSpace>> {
+        let of = rustix::fs::statvfs(dir)?;
+        Ok(Some(DiskSpace {
+            total_bytes: of.f_blocks.saturating_mul(of.f_frsize),
+            usable_bytes: of.f_bavail.saturating_mul(of.f_frsize),
+        }))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {

@@ -32,17 +32,19 @@ enum Place {
 
 impl PartitionLog {
     /// The first record whose timestamp is at or after `target_ms`, in offset order, as in Kafka;
-    /// `None` when there is none or it lies at or above `upper`. Timestamps need not rise.
+    /// `None` when there is none at or above `log_start` or it lies at or above `upper`. Timestamps
+    /// need not rise.
     ///
     /// Errors: `Damaged`, I/O errors, `Closed`.
     pub fn offset_for_timestamp(
         &self,
         target_ms: i64,
+        log_start: i64,
         upper: i64,
     ) -> Result<Option<TimestampOffset>, LogError> {
-        match self.find_timestamp(target_ms, upper) {
+        match self.find_timestamp(target_ms, log_start, upper) {
             // A segment was replaced between the look and the read.
-            Err(error) if error.is_not_found() => self.find_timestamp(target_ms, upper),
+            Err(error) if error.is_not_found() => self.find_timestamp(target_ms, log_start, upper),
             done => done,
         }
     }
@@ -50,13 +52,14 @@ impl PartitionLog {
     fn find_timestamp(
         &self,
         target_ms: i64,
+        log_start: i64,
         upper: i64,
     ) -> Result<Option<TimestampOffset>, LogError> {
         // A batch's header may promise a timestamp that none of its records has, or the record
         // may lie below the log start: then the search goes on behind that batch.
-        let mut from = self.lock().log_start_offset;
+        let mut from = log_start;
         loop {
-            let Some((place, log_start)) = self.first_place(target_ms, from, upper)? else {
+            let Some(place) = self.first_place(target_ms, from, upper)? else {
                 return Ok(None);
             };
             let batch = match place {
@@ -94,12 +97,11 @@ impl PartitionLog {
         target_ms: i64,
         from: i64,
         upper: i64,
-    ) -> Result<Option<(Place, i64)>, LogError> {
+    ) -> Result<Option<Place>, LogError> {
         let inner = self.lock();
         if inner.closed {
             return Err(LogError::Closed);
         }
-        let log_start = inner.log_start_offset;
         let first = inner
             .segments
             .partition_point(|slot| slot.written.next_offset <= from);
@@ -108,7 +110,7 @@ impl PartitionLog {
             .map(|slot| slot.written)
             .find(|state| state.max_timestamp >= target_ms);
         if let Some(state) = segment {
-            let found = (state.base_offset < upper).then_some((Place::Segment(state), log_start));
+            let found = (state.base_offset < upper).then_some(Place::Segment(state));
             return Ok(found);
         }
         let first = inner.tail.partition_point(|batch| batch.last_offset < from);
@@ -117,7 +119,7 @@ impl PartitionLog {
             .range(first..)
             .find(|batch| batch.meta.max_timestamp >= target_ms)
             .filter(|batch| batch.base_offset < upper)
-            .map(|batch| (Place::Batch(batch.bytes.clone()), log_start));
+            .map(|batch| Place::Batch(batch.bytes.clone()));
         Ok(batch)
     }
 
@@ -125,16 +127,23 @@ impl PartitionLog {
     /// are several (KIP-734); `None` when there is no record.
     ///
     /// Errors: `Damaged`, I/O errors, `Closed`.
-    pub fn max_timestamp(&self, upper: i64) -> Result<Option<TimestampOffset>, LogError> {
-        match self.find_max_timestamp(upper) {
+    pub fn max_timestamp(
+        &self,
+        log_start: i64,
+        upper: i64,
+    ) -> Result<Option<TimestampOffset>, LogError> {
+        match self.find_max_timestamp(log_start, upper) {
             // A segment was replaced between the look and the read.
-            Err(error) if error.is_not_found() => self.find_max_timestamp(upper),
+            Err(error) if error.is_not_found() => self.find_max_timestamp(log_start, upper),
             done => done,
         }
     }
 
-    fn find_max_timestamp(&self, upper: i64) -> Result<Option<TimestampOffset>, LogError> {
-        let log_start = self.lock().log_start_offset;
+    fn find_max_timestamp(
+        &self,
+        log_start: i64,
+        upper: i64,
+    ) -> Result<Option<TimestampOffset>, LogError> {
         let Some(batch) = self.highest_batch(log_start, upper)? else {
             return Ok(None);
         };

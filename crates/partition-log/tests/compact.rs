@@ -344,10 +344,10 @@ impl Node {
         assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert_eq!(last_values(&seen), last_values(&original));
         // Every batch is found by time and by tick as far as it is there.
-        let newest = self.log.max_timestamp(i64::MAX).unwrap();
+        let newest = self.log.max_timestamp(0, i64::MAX).unwrap();
         assert!(newest.is_some() || seen.is_empty());
         for (offset, ..) in &seen {
-            let found = self.log.offset_for_timestamp(*offset, i64::MAX).unwrap();
+            let found = self.log.offset_for_timestamp(*offset, 0, i64::MAX).unwrap();
             assert_eq!(
                 found.map(|f| f.offset),
                 Some(*offset),

@@ -30,7 +30,7 @@ fn built(batches: &[Vec<i64>], segment_bytes: u64, flushed: usize) -> Arc<Partit
 }
 
 fn ask(log: &PartitionLog, target_ms: i64) -> Option<(i64, i64)> {
-    log.offset_for_timestamp(target_ms, i64::MAX)
+    log.offset_for_timestamp(target_ms, log.newest_version().log_start_offset, i64::MAX)
         .unwrap()
         .map(|found| {
             assert_eq!(found.leader_epoch, EPOCH);
@@ -80,13 +80,20 @@ fn the_first_record_at_or_after_the_timestamp() {
 fn what_lies_at_or_above_the_bound_is_not_found() {
     for flushed in [0, 4] {
         let log = built(&[vec![2], vec![4, 6], vec![8]], 1, flushed);
-        let found = log.offset_for_timestamp(5, 3).unwrap().unwrap();
+        let found = log
+            .offset_for_timestamp(5, log.newest_version().log_start_offset, 3)
+            .unwrap()
+            .unwrap();
         assert_eq!(found.offset, 2);
         for (target, upper) in [(5, 2), (8, 3), (2, 0)] {
-            assert_eq!(log.offset_for_timestamp(target, upper).unwrap(), None);
+            assert_eq!(
+                log.offset_for_timestamp(target, log.newest_version().log_start_offset, upper)
+                    .unwrap(),
+                None
+            );
         }
         let highest = |upper| {
-            log.max_timestamp(upper)
+            log.max_timestamp(log.newest_version().log_start_offset, upper)
                 .unwrap()
                 .map(|t| (t.offset, t.timestamp))
         };
@@ -114,7 +121,10 @@ fn records_below_the_log_start_are_not_found() {
                 "segments of {segment_bytes}, {flushed}"
             );
         }
-        let highest = log.max_timestamp(i64::MAX).unwrap().unwrap();
+        let highest = log
+            .max_timestamp(log.newest_version().log_start_offset, i64::MAX)
+            .unwrap()
+            .unwrap();
         assert_eq!((highest.offset, highest.timestamp), (4, 30));
     }
 }
@@ -141,7 +151,7 @@ proptest! {
                 .iter()
                 .find(|(_, timestamp)| *timestamp >= target)
                 .filter(|(offset, _)| *offset < upper);
-            let found = log.offset_for_timestamp(target, upper).unwrap();
+            let found = log.offset_for_timestamp(target, log.newest_version().log_start_offset, upper).unwrap();
             prop_assert_eq!(found.map(|f| (f.offset, f.timestamp)), plain.copied());
         }
         // A reader's bound is the end of a batch.
@@ -159,7 +169,7 @@ proptest! {
             .copied()
             .filter(|record| record.0 >= log_start)
             .reduce(|best, record| if record.1 > best.1 { record } else { best });
-        let found = log.max_timestamp(upper).unwrap();
+        let found = log.max_timestamp(log.newest_version().log_start_offset, upper).unwrap();
         prop_assert_eq!(found.map(|f| (f.offset, f.timestamp)), plain);
     }
 }

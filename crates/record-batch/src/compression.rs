@@ -91,10 +91,22 @@ pub(crate) fn decompress(
 ///
 /// Errors: `Decompress` when the codec cannot take it (more than 4 GiB for snappy).
 pub(crate) fn compress(codec: Codec, body: &[u8]) -> Result<Vec<u8>, BatchError> {
+    compress_at(codec, None, body)
+}
+
+/// As [`compress`], at a level of gzip (1 to 9) or zstd; the other codecs have none here.
+pub(crate) fn compress_at(
+    codec: Codec,
+    level: Option<i32>,
+    body: &[u8],
+) -> Result<Vec<u8>, BatchError> {
     let out = match codec {
         Codec::None => body.to_vec(),
         Codec::Gzip => {
-            let level = flate2::Compression::default();
+            let level = level.and_then(|level| u32::try_from(level).ok());
+            let level = level.map_or_else(flate2::Compression::default, |level| {
+                flate2::Compression::new(level.min(9))
+            });
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
             encoder.write_all(body)?;
             encoder.finish()?
@@ -109,7 +121,10 @@ pub(crate) fn compress(codec: Codec, body: &[u8]) -> Result<Vec<u8>, BatchError>
             encoder.write_all(body)?;
             encoder.finish().map_err(|_| BatchError::Decompress)?
         }
-        Codec::Zstd => zstd::encode_all(body, zstd::DEFAULT_COMPRESSION_LEVEL)?,
+        Codec::Zstd => {
+            let level = level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL);
+            zstd::encode_all(body, level)?
+        }
     };
     Ok(out)
 }

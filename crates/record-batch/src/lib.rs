@@ -1,6 +1,6 @@
 //! Kafka v2 record batches: header view, validation on Produce, records, control batches.
 //!
-//! A batch is never re-encoded on its way through the broker. [`BatchHeader`] reads its 61-byte
+//! A batch is not re-encoded on its way through the broker, unless its topic asks for another codec. [`BatchHeader`] reads its 61-byte
 //! header, [`validate_produce`] decides whether a client's batch may be appended,
 //! [`patch_position`] writes the two fields that lie outside the CRC, and [`records`] looks inside
 //! where something must (internal topics, ListOffsets by timestamp).
@@ -30,6 +30,6 @@ pub use header::{
     patch_create_time, patch_log_append_time, patch_max_timestamp, patch_position,
 };
 pub use records::{Record, Records, records};
-pub use rewrite::{empty_batch, rewrite_batch};
+pub use rewrite::{empty_batch, recompress_batch, rewrite_batch};
 pub use timestamps::{TICK_TIMESTAMP, max_timestamp_offset, offset_for_timestamp};
 pub use validate::{MAX_RECORD_ERRORS, ProduceRules, Refusal, ValidBatch, validate_produce};

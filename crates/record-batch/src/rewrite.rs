@@ -4,11 +4,12 @@
 use bytes::Bytes;
 
 use crate::builder::write_record;
-use crate::compression::compress;
+use crate::compression::{compress, compress_at, decompress};
 use crate::framing::RawRecord;
 use crate::header::patch_crc;
 use crate::{
-    BatchError, BatchHeader, Codec, HEADER_BYTES, LENGTH_PREFIX_BYTES, Record, TimestampType,
+    BatchError, BatchHeader, Codec, DecompressLimits, HEADER_BYTES, LENGTH_PREFIX_BYTES, Record,
+    TimestampType,
 };
 
 /// The batch of `header` with `records` only, which are its own, in order; in its codec, with its
@@ -59,6 +60,25 @@ pub fn rewrite_batch(
         i32::try_from(records.len()).map_err(|_| BatchError::Length(header.batch_length))?;
     let body = compress(codec, &body)?;
     finish(header, &body).map(Some)
+}
+
+/// `batch` with its records in another codec, as a topic with a `compression.type` of its own stores
+/// it: everything else stays, sequences and producer included. `level` is one of gzip or zstd.
+///
+/// Errors: `Codec` for a codec that is not Kafka's, `Decompress`, `DecompressedTooLarge` beyond
+/// `limits`, `Length` when the result is longer than a batch can be.
+pub fn recompress_batch(
+    batch: &Bytes,
+    codec: Codec,
+    level: Option<i32>,
+    limits: &DecompressLimits,
+) -> Result<Bytes, BatchError> {
+    let mut header = BatchHeader::parse(batch)?;
+    let was = header.attributes;
+    let was = was.codec().ok_or(BatchError::Codec(was.codec_id()))?;
+    let body = decompress(was, &batch.slice(HEADER_BYTES..), limits)?;
+    header.attributes = header.attributes.with_codec(codec);
+    finish(header, &compress_at(codec, level, &body)?)
 }
 
 /// The batch of `header` without its records, as Kafka leaves it: no codec, no base timestamp, no

@@ -132,6 +132,7 @@ api_table! {
     TxnOffsetCommit = 28, decodes 0..=5, flexible 3, serves 0..=5, advertised from 0;
     DescribeConfigs = 32, decodes 1..=4, flexible 4, serves 1..=4, advertised from 1;
     AlterConfigs = 33, decodes 0..=2, flexible 2, serves 0..=2, advertised from 0;
+    DescribeLogDirs = 35, decodes 1..=4, flexible 2, serves 1..=4, advertised from 1;
     SaslAuthenticate = 36, decodes 0..=2, flexible 2, before_auth true;
     CreatePartitions = 37, decodes 0..=3, flexible 2, serves 0..=3, advertised from 0;
     DeleteGroups = 42, decodes 0..=2, flexible 2, serves 0..=2, advertised from 0;

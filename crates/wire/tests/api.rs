@@ -34,7 +34,7 @@ fn codec() -> Vec<Codec> {
         SaslHandshakeRequest ApiVersionsRequest CreateTopicsRequest DeleteTopicsRequest
         DeleteRecordsRequest InitProducerIdRequest OffsetForLeaderEpochRequest
         AddPartitionsToTxnRequest AddOffsetsToTxnRequest EndTxnRequest WriteTxnMarkersRequest
-        TxnOffsetCommitRequest DescribeConfigsRequest AlterConfigsRequest SaslAuthenticateRequest
+        TxnOffsetCommitRequest DescribeConfigsRequest AlterConfigsRequest DescribeLogDirsRequest SaslAuthenticateRequest
         CreatePartitionsRequest DeleteGroupsRequest IncrementalAlterConfigsRequest
         OffsetDeleteRequest DescribeClusterRequest DescribeProducersRequest
         DescribeTransactionsRequest ListTransactionsRequest

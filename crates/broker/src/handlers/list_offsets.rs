@@ -164,11 +164,17 @@ fn find(
             let epoch = log.epoch_at(version.log_start_offset);
             return Ok((-1, version.log_start_offset, epoch.map_or(-1, |e| e.0)));
         }
-        MAX_TIMESTAMP if api_version >= 7 => log.max_timestamp(upper),
+        MAX_TIMESTAMP if api_version >= 7 => {
+            // As in Kafka the highest there is, or nothing where the reader may not see it yet.
+            let highest = log.max_timestamp(version.log_start_offset, version.log_end_offset);
+            highest.map(|found| found.filter(|found| found.offset < upper))
+        }
         ticks if ticks >= TICK_TIMESTAMP => {
             return cut(&log, &version, Tick(ticks as u64), settled, isolation_level);
         }
-        timestamp if timestamp >= 0 => log.offset_for_timestamp(timestamp, upper),
+        timestamp if timestamp >= 0 => {
+            log.offset_for_timestamp(timestamp, version.log_start_offset, upper)
+        }
         _ => return Err(ErrorCode::UnsupportedVersion),
     };
     Ok(match found.map_err(|e| storage_error(&e))? {

@@ -15,6 +15,7 @@ mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
+mod describe_log_dirs;
 mod describe_producers;
 mod describe_transactions;
 mod end_txn;
@@ -198,6 +199,7 @@ pub(crate) async fn dispatch(cx: Cx, body: Bytes) -> Result<Pending, WireError> 
         RequestKind::CreatePartitions(r) => create_partitions::handle(cx, r).await,
         RequestKind::AlterConfigs(r) => alter_configs::handle(cx, r).await,
         RequestKind::IncrementalAlterConfigs(r) => incremental_alter_configs::handle(cx, r).await,
+        RequestKind::DescribeLogDirs(r) => describe_log_dirs::handle(cx, r),
         RequestKind::DescribeCluster(r) => describe_cluster::handle(cx, r),
         RequestKind::InitProducerId(r) => init_producer_id::handle(cx, r).await,
         RequestKind::AddPartitionsToTxn(r) => add_partitions_to_txn::handle(cx, r).await,

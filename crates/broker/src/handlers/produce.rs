@@ -14,12 +14,15 @@ use kafka_protocol::messages::TopicName;
 use kafka_protocol::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
 };
-use tidemark_metadata::{MessageTimestampType, TopicDefaults, TopicImage};
+use tidemark_metadata::{
+    CompressionType, MessageTimestampType, TopicConfig, TopicDefaults, TopicImage,
+};
 use tidemark_owner::{
     Command, NoteRefused, Produce, ProduceBatch, Produced, Record, RefusedBatch, Reply,
 };
 use tidemark_record_batch::{
-    BatchHeader, DecompressLimits, ProduceRules, Refusal, TimestampType, validate_produce,
+    BatchError, BatchHeader, Codec, DecompressLimits, ProduceRules, Refusal, TimestampType,
+    ValidBatch, recompress_batch, validate_produce,
 };
 use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicPartitionId};
 use tidemark_wire::{ProduceRequest, WireError, decode_produce_request};
@@ -243,20 +246,61 @@ fn check_batch(
             ..DecompressLimits::default()
         },
     };
-    let records = records.map_or(&[][..], |records| records);
+    let none = Bytes::new();
+    let records = records.unwrap_or(&none);
     let valid = validate_produce(records, &rules)?;
     if valid.header.attributes.is_transactional() && request.transactional_id.is_none() {
         return Err(refusal(ErrorCode::TransactionalIdAuthorizationFailed));
     }
+    let bytes = stored(records, &valid, &config, &rules)?;
     Ok(ProduceBatch {
         partition: TopicPartitionId::new(topic.id, partition),
         topic: topic.name.clone(),
         valid,
-        // One copy: the batch must be writable (its offset is patched) and must not keep a whole
-        // frame alive in the tail.
-        bytes: BytesMut::from(records),
+        bytes,
         timestamp_type,
     })
+}
+
+/// The batch as it will be stored: in the codec that the topic asks for, and not larger than the
+/// topic and its segments take. In its own codec a batch is not compressed anew, as in Kafka,
+/// whatever the level.
+fn stored(
+    records: &Bytes,
+    valid: &ValidBatch,
+    config: &TopicConfig,
+    rules: &ProduceRules,
+) -> Result<BytesMut, Refusal> {
+    let level = |level: i32, default: i32| Some(level).filter(|level| *level != default);
+    let (codec, level) = match config.compression_type {
+        CompressionType::Producer => (None, None),
+        CompressionType::Uncompressed => (Some(Codec::None), None),
+        CompressionType::Gzip => (Some(Codec::Gzip), level(config.compression_gzip_level, -1)),
+        CompressionType::Snappy => (Some(Codec::Snappy), None),
+        CompressionType::Lz4 => (Some(Codec::Lz4), None),
+        CompressionType::Zstd => (Some(Codec::Zstd), Some(config.compression_zstd_level)),
+    };
+    let is_so = codec.is_none_or(|codec| valid.header.attributes.codec() == Some(codec));
+    let bytes = match codec {
+        Some(codec) if !is_so => recompress_batch(records, codec, level, &rules.limits)
+            .map(BytesMut::from)
+            .map_err(|e| match e {
+                BatchError::DecompressedTooLarge | BatchError::Length(_) => {
+                    refusal(ErrorCode::MessageTooLarge)
+                }
+                _ => refusal(ErrorCode::InvalidRecord),
+            })?,
+        // One copy: the batch must be writable (its offset is patched) and must not keep a whole
+        // frame alive in the tail.
+        _ => BytesMut::from(&records[..]),
+    };
+    if bytes.len() > rules.max_message_bytes {
+        return Err(refusal(ErrorCode::MessageTooLarge));
+    }
+    if bytes.len() > usize::try_from(config.segment_bytes).unwrap_or(usize::MAX) {
+        return Err(refusal(ErrorCode::RecordListTooLarge));
+    }
+    Ok(bytes)
 }
 
 fn refusal(code: ErrorCode) -> Refusal {

@@ -351,3 +351,87 @@ async fn p9_a_log_start_that_was_told_survives_power_cuts() {
         stopped = broker.crash(round).await;
     }
 }
+
+/// `compression.type` of a topic: batches are stored in its codec, and everything else about them
+/// stays, so that a repeat is a repeat.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_are_stored_in_the_codec_that_their_topic_asks_for() {
+    use tidemark_record_batch::Codec;
+
+    let mut broker = TestBroker::start().await;
+    let mut client = broker.client().await;
+    let types = [
+        ("uncompressed", Codec::None),
+        ("gzip", Codec::Gzip),
+        ("snappy", Codec::Snappy),
+        ("lz4", Codec::Lz4),
+        ("zstd", Codec::Zstd),
+        ("producer", Codec::None),
+    ];
+    let (producer_id, epoch) = client.init_producer_id(None).await.unwrap();
+    let values = ["aaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbb"];
+    for (name, _) in types {
+        let configs = [("compression.type", name), ("compression.gzip.level", "9")];
+        client.create_topic_with(name, 1, &configs).await;
+        let batch = || Batch::of(&values).producer(producer_id, epoch, 0).build();
+        assert_eq!(client.produce(name, 0, batch()).await, Ok(0), "{name}");
+        assert_eq!(
+            client.produce(name, 0, batch()).await,
+            Ok(0),
+            "{name}, a repeat"
+        );
+    }
+    // From now on, without a restart.
+    alter(&mut client, (2, "producer"), "compression.type", "zstd").await;
+    alter(
+        &mut client,
+        (2, "producer"),
+        "message.timestamp.type",
+        "LogAppendTime",
+    )
+    .await;
+    let next = Batch::of(&["later"])
+        .producer(producer_id, epoch, 2)
+        .build();
+    assert_eq!(client.produce("producer", 0, next).await, Ok(2));
+    for restarted in [false, true] {
+        for (name, codec) in types {
+            let fetched = client.fetch(name, 0, 0, Isolation::ReadCommitted).await;
+            let header = &fetched.batches[0].header;
+            assert_eq!(header.attributes.codec(), Some(codec), "{name} {restarted}");
+            assert_eq!(
+                (header.producer_id.0, header.base_sequence),
+                (producer_id, 0)
+            );
+            assert_eq!(fetched.values()[..2], values, "{name} {restarted}");
+        }
+        let fetched = client
+            .fetch("producer", 0, 2, Isolation::ReadCommitted)
+            .await;
+        let header = &fetched.batches[0].header;
+        assert_eq!(header.attributes.codec(), Some(Codec::Zstd));
+        assert_eq!(header.max_timestamp, WALL_START_MS);
+        assert_eq!(fetched.values(), ["later"]);
+        if !restarted {
+            drop(client);
+            broker = broker.restart().await;
+            client = broker.client().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_larger_than_a_segment_is_refused() {
+    let broker = TestBroker::start().await;
+    let mut client = broker.client().await;
+    let configs = [
+        ("max.message.bytes", "2000000"),
+        ("segment.bytes", "1048576"),
+    ];
+    client.create_topic_with("t", 1, &configs).await;
+    let large = Batch::of(&[vec![b'v'; 1_048_576]]).build();
+    let refused = client.produce("t", 0, large).await;
+    assert_eq!(refused, Err(ErrorCode::RecordListTooLarge));
+    let fits = Batch::of(&[vec![b'v'; 1_048_000]]).build();
+    assert_eq!(client.produce("t", 0, fits).await, Ok(0));
+}

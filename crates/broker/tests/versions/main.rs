@@ -121,6 +121,7 @@ drivers! {
     TxnOffsetCommit up to 5: transactions::txn_offset_commit;
     DescribeConfigs up to 4: topics::describe_configs;
     AlterConfigs up to 2: topics::alter_configs;
+    DescribeLogDirs up to 4: topics::describe_log_dirs;
     CreatePartitions up to 3: topics::create_partitions;
     DeleteGroups up to 2: groups::delete_groups;
     IncrementalAlterConfigs up to 1: topics::incremental_alter_configs;

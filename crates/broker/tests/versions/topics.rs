@@ -12,12 +12,14 @@ use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResult,
 };
+use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
 use kafka_protocol::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
 use kafka_protocol::messages::{
     AlterConfigsRequest, CreatePartitionsRequest, CreateTopicsRequest, CreateTopicsResponse,
-    DeleteTopicsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest,
+    DeleteTopicsRequest, DescribeConfigsRequest, DescribeLogDirsRequest,
+    IncrementalAlterConfigsRequest,
 };
 use tidemark_testkit::requests::{text, topic_name};
 use tidemark_types::ErrorCode;
@@ -118,6 +120,50 @@ pub async fn create_topics(world: &mut World, version: i16) {
     assert_eq!(code(answer.error_code), ErrorCode::TopicAlreadyExists);
     let empty = CreateTopicsRequest::default().with_timeout_ms(30_000);
     assert!(world.client.send(version, &empty).await.topics.is_empty());
+}
+
+pub async fn describe_log_dirs(world: &mut World, version: i16) {
+    let topic = world.topic("t", 2).await;
+    let batch = tidemark_testkit::Batch::of(&["v"]).build();
+    let size = i64::try_from(batch.len()).unwrap();
+    assert_eq!(world.client.produce(&topic, 1, batch).await, Ok(0));
+    let asked = DescribableLogDirTopic::default()
+        .with_topic(topic_name(&topic))
+        .with_partitions(vec![0, 1, 7]);
+    let nobody = DescribableLogDirTopic::default()
+        .with_topic(topic_name("nobody"))
+        .with_partitions(vec![0]);
+    let request = DescribeLogDirsRequest::default().with_topics(Some(vec![asked, nobody]));
+    let response = world.client.send(version, &request).await;
+    assert_eq!(response.error_code, 0);
+    let dir = &response.results[0];
+    assert_eq!((response.results.len(), dir.error_code), (1, 0));
+    assert!(!dir.log_dir.is_empty());
+    let names: Vec<&str> = dir.topics.iter().map(|t| &**t.name).collect();
+    assert_eq!(names, [&*topic]);
+    let mut sizes: Vec<(i32, i64, i64, bool)> = (dir.topics[0].partitions.iter())
+        .map(|p| {
+            (
+                p.partition_index,
+                p.partition_size,
+                p.offset_lag,
+                p.is_future_key,
+            )
+        })
+        .collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [(0, 0, 0, false), (1, size, 0, false)]);
+    if version >= 4 && dir.total_bytes >= 0 {
+        assert!((0..=dir.total_bytes).contains(&dir.usable_bytes));
+    }
+    // Null is every topic, none is none.
+    let all = DescribeLogDirsRequest::default().with_topics(None);
+    let response = world.client.send(version, &all).await;
+    let mut all = response.results[0].topics.iter();
+    assert!(all.any(|t| **t.name == *topic));
+    let none = DescribeLogDirsRequest::default().with_topics(Some(Vec::new()));
+    let response = world.client.send(version, &none).await;
+    assert!(response.results[0].topics.is_empty());
 }
 
 pub async fn delete_topics(world: &mut World, version: i16) {

@@ -37,6 +37,10 @@ static CREATE_PARTITIONS_TOPIC: Struct = row(&[
 ]);
 static CREATE_PARTITIONS_ASSIGNMENT: Struct = row(&[int32s("broker_ids")]);
 
+pub(super) static DESCRIBE_LOG_DIRS: Struct =
+    row(&[array("topics", &DESCRIBABLE_LOG_DIR_TOPIC).nullable()]);
+static DESCRIBABLE_LOG_DIR_TOPIC: Struct = row(&[string("topic"), int32s("partitions")]);
+
 pub(super) static DESCRIBE_CONFIGS: Struct = row(&[
     array("resources", &DESCRIBE_CONFIGS_RESOURCE),
     boolean("include_synonyms"),

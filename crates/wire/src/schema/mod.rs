@@ -91,6 +91,7 @@ pub fn request(key: ApiKey) -> &'static Struct {
         ApiKey::TxnOffsetCommit => &transactions::TXN_OFFSET_COMMIT,
         ApiKey::DescribeConfigs => &admin::DESCRIBE_CONFIGS,
         ApiKey::AlterConfigs => &admin::ALTER_CONFIGS,
+        ApiKey::DescribeLogDirs => &admin::DESCRIBE_LOG_DIRS,
         ApiKey::SaslAuthenticate => &session::SASL_AUTHENTICATE,
         ApiKey::CreatePartitions => &admin::CREATE_PARTITIONS,
         ApiKey::DeleteGroups => &groups::DELETE_GROUPS,
