@@ -37,6 +37,13 @@ impl Identity {
         }
         let bytes = read_all(disk, &path).map_err(|e| StartError::io("read", &path, e))?;
         let text = String::from_utf8_lossy(&bytes);
+        if let Some(format) = field(&text, "format").filter(|format| *format != FORMAT) {
+            return Err(StartError::Identity {
+                path,
+                what: format!("it is of format {format:?}, this release reads {FORMAT}"),
+                mend: "start the release that wrote it, or a later one".to_owned(),
+            });
+        }
         Identity::parse(&text)
             .map(Some)
             .ok_or_else(|| StartError::Identity {
@@ -70,13 +77,7 @@ impl Identity {
     }
 
     fn parse(text: &str) -> Option<Identity> {
-        let field = |name: &str| {
-            text.lines()
-                .filter(|line| !line.starts_with('#'))
-                .filter_map(|line| line.split_once('='))
-                .find(|(key, _)| key.trim() == name)
-                .map(|(_, value)| value.trim())
-        };
+        let field = |name: &str| field(text, name);
         if field("format")? != FORMAT {
             return None;
         }
@@ -132,6 +133,15 @@ impl Identity {
             _ => Ok(()),
         }
     }
+}
+
+/// A field of the file.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once('='))
+        .find(|(key, _)| key.trim() == name)
+        .map(|(_, value)| value.trim())
 }
 
 /// 16 random bytes in Kafka's spelling of a cluster id: 22 characters of URL-safe base64.

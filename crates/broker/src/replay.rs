@@ -194,7 +194,10 @@ fn named_by<'a>(
     Ok(named)
 }
 
-fn manifest(payload: &[u8], id: TopicPartitionId) -> Result<SegmentManifest, StartError> {
+pub(crate) fn manifest(
+    payload: &[u8],
+    id: TopicPartitionId,
+) -> Result<SegmentManifest, StartError> {
     SegmentManifest::decode(payload).ok_or_else(|| {
         StartError::Replay(format!(
             "checkpoint: the segment list of {id} cannot be read"
@@ -224,7 +227,8 @@ pub(crate) fn journal_slot_bytes(settings: &Settings) -> u64 {
         .min(settings.journal_budget_bytes / SLOTS_WANTED)
 }
 
-fn owner_options(settings: &Settings) -> OwnerOptions {
+/// The limits that the owner decides by, as the settings have them.
+pub fn owner_options(settings: &Settings) -> OwnerOptions {
     OwnerOptions {
         topics: TopicLimits {
             default_partitions: settings.num_partitions,

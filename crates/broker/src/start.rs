@@ -39,8 +39,8 @@ use crate::running::{Replayed, Running};
 use crate::shared::Shared;
 
 const LOCK: &str = "lock";
-const JOURNAL: &str = "journal";
-const CHECKPOINTS: &str = "checkpoints";
+pub(crate) const JOURNAL: &str = "journal";
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
 /// Fetches that read segments at the same time.
 const DISK_READS: usize = 4;
 /// A start gives up when checkpoints do not free a slot in this time.

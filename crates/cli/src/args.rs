@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use crate::offline::{CheckArgs, DumpArgs, check_command, dump_command};
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::ValueParser, value_parser};
 use tidemark_config::{ConfigError, ConfigFile, ENV_PREFIX, Inputs, Kind, Row, Section, rows};
 
@@ -12,6 +13,8 @@ pub(crate) enum Action {
     Serve { inputs: Sources, json: bool },
     Explain { inputs: Sources, json: bool },
     Docs,
+    Check(CheckArgs),
+    Dump(DumpArgs),
 }
 
 /// Where the settings are to be read from.
@@ -64,6 +67,10 @@ Settings:
   tidemark config docs                         what each is for, as a file to start from
   tidemark serve --help                        every flag
 
+With the broker stopped:
+  tidemark check DIR                           is everything in a data directory as it was written?
+  tidemark dump state DIR                      topics, offsets, transactions; also journal, segments ...
+
 Every acknowledged record has been synced to disk. SIGTERM and Ctrl-C stop the broker cleanly.";
 
 const LISTEN: &str = "listen";
@@ -110,6 +117,8 @@ pub(crate) fn command() -> Command {
                         .about("Print a TOML file with every setting, its default and its range"),
                 ),
         )
+        .subcommand(check_command())
+        .subcommand(dump_command())
 }
 
 /// Which of the settings' flags the help shows; all of them work.
@@ -180,6 +189,8 @@ pub(crate) fn action(matches: &ArgMatches) -> Action {
             },
             _ => Action::Docs,
         },
+        Some(("check", check)) => Action::Check(CheckArgs::of(check)),
+        Some(("dump", dump)) => Action::Dump(DumpArgs::of(dump)),
         Some((_, serve)) => Action::Serve {
             inputs: sources(serve),
             json: serve.get_flag(JSON),
@@ -213,7 +224,7 @@ mod tests {
         let matches = command().try_get_matches_from(line).unwrap();
         match action(&matches) {
             Action::Serve { inputs, .. } | Action::Explain { inputs, .. } => inputs.flags,
-            Action::Docs => Vec::new(),
+            _ => Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ mod args;
 mod banner;
 mod explain;
 mod logging;
+mod offline;
 mod serve;
 mod txn;
 
@@ -28,6 +29,8 @@ fn main() -> ExitCode {
             Ok(loaded) => print(&explain::explain(&loaded)),
             Err(error) => refuse(error),
         },
+        Action::Check(check) => offline::check(&check),
+        Action::Dump(dump) => offline::dump(&dump),
         Action::Serve { inputs, json } => match loaded(inputs) {
             Ok(loaded) => serve(loaded, json),
             Err(error) => refuse(error),

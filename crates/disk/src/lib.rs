@@ -12,9 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 mod os;
+mod read_only;
 pub mod sim;
 
 pub use os::OsDisk;
+pub use read_only::ReadOnlyDisk;
 pub use sim::SimDisk;
 
 /// How a file is opened. Every mode but `Read` may write.

@@ -144,11 +144,12 @@ struct Reading<'a> {
 }
 
 /// A partition as the checkpoint has it.
-struct Expected {
-    file: Arc<str>,
-    position: u64,
-    segments: SegmentsBlock,
-    state: StateBlock,
+pub(crate) struct Expected {
+    pub(crate) file: Arc<str>,
+    pub(crate) position: u64,
+    pub(crate) stamp: u64,
+    pub(crate) segments: SegmentsBlock,
+    pub(crate) state: StateBlock,
 }
 
 impl Reading<'_> {
@@ -212,6 +213,7 @@ impl Reading<'_> {
                     let expected = Expected {
                         file: file.clone(),
                         position: block.position,
+                        stamp: block.stamp,
                         segments,
                         state,
                     };
@@ -239,9 +241,6 @@ impl Reading<'_> {
                 self.findings.bad(bad, &newest.file, mend::REPORT);
             }
             self.states.insert(id, expected);
-            let mut findings = std::mem::take(&mut self.findings);
-            self.compare_when_reached(id, &mut findings);
-            self.findings = findings;
         }
     }
 
@@ -273,9 +272,9 @@ impl Reading<'_> {
             };
             segment::read(
                 self.files,
-                id,
+                &names,
+                Some(id),
                 directory_id,
-                segment.base_offset,
                 Some(segment),
                 &mut each,
                 &mut self.findings,
@@ -384,50 +383,26 @@ impl Reading<'_> {
                 file: file.clone(),
                 position: payload_at + append.position as u64,
             };
-            partition.push(parsed, at.frame.tick, at.frame.index, place);
-            self.compare_when_reached(append.partition, findings);
-        }
-    }
-
-    /// Compares with the checkpoint once the log is as long as it was then.
-    fn compare_when_reached(&mut self, id: PartitionId, findings: &mut Findings) {
-        let Some(partition) = self.data.partitions.get(&id) else {
-            return;
-        };
-        let reached =
-            |expected: &Expected| partition.log_end_offset >= expected.state.log_end_offset;
-        if self.states.get(&id).is_some_and(reached)
-            && let Some(expected) = self.states.remove(&id)
-        {
-            compare::partition(
-                &expected.file,
-                expected.position,
-                id,
-                &expected.segments,
-                &expected.state,
-                partition,
-                findings,
-            );
+            partition.push(Batch {
+                header: parsed.header,
+                marker: parsed.marker,
+                tick: at.frame.tick,
+                journal_index: at.frame.index,
+                place,
+            });
         }
     }
 
     /// What the internal topics say, and which partitions there are.
     fn finish(&mut self) {
-        for (id, expected) in std::mem::take(&mut self.states) {
-            let end = self
-                .data
-                .partitions
-                .get(&id)
-                .map_or(0, |p| p.log_end_offset);
-            let what = format!(
-                "{id} ends at {}, its segments and the journal's records at {end}",
-                expected.state.log_end_offset
-            );
-            let bad = Bad::new(expected.position, what);
-            self.findings.bad(bad, &expected.file, mend::JOURNAL);
-        }
         internal::fold(self.files, &mut self.data, &mut self.findings);
+        self.compare_with_checkpoint();
         let metadata = &self.data.metadata;
+        for (id, partition) in &mut self.data.partitions {
+            let log_start = metadata.log_starts.get(id).copied().unwrap_or(0);
+            let expired = metadata.expired.get(id).map_or(&[][..], Vec::as_slice);
+            partition.settle(log_start, expired);
+        }
         self.data.partitions.retain(|id, _| {
             let topic = metadata.topic_by_id(id.topic);
             *id == PartitionId::METADATA || topic.is_some_and(|t| id.partition < t.partitions)
@@ -450,6 +425,20 @@ impl Reading<'_> {
             .map(|p| p.batches.len() as u64);
         self.totals.batches = batches.sum();
     }
+
+    /// Each partition of the checkpoint against its batches up to there.
+    fn compare_with_checkpoint(&mut self) {
+        for (id, expected) in std::mem::take(&mut self.states) {
+            let Some(partition) = self.data.partitions.get(&id) else {
+                continue;
+            };
+            let expired = self.data.metadata.expired.get(&id);
+            let expired = expired.map_or(&[][..], Vec::as_slice);
+            let end = expected.state.log_end_offset;
+            let then = partition.as_of(end, expected.stamp, expired);
+            compare::partition(&expected, id, &then, partition, &mut self.findings);
+        }
+    }
 }
 
 fn held_at(batches: &[Batch], base_offset: i64) -> Option<&Batch> {
@@ -470,20 +459,22 @@ fn push_segment_batch(
         entry,
         ..
     } = batch;
-    let (tick, index) = entry.as_ref().map_or((0, 0), |e| (e.tick, e.journal_index));
     let base_offset = parsed.header.base_offset;
     let (tick_before, aborted_before) = (
         partition.batches.last().map_or(0, |b| b.tick),
         partition.aborted.len(),
     );
-    let place = Place {
-        file: log.clone(),
-        position,
-    };
-    if !partition.push(parsed, tick, index, place) {
-        return;
-    }
-    let Some(entry) = entry else {
+    let pushed = partition.push(Batch {
+        header: parsed.header,
+        marker: parsed.marker,
+        tick: entry.as_ref().map_or(0, |entry| entry.tick),
+        journal_index: entry.as_ref().map_or(0, |entry| entry.journal_index),
+        place: Place {
+            file: log.clone(),
+            position,
+        },
+    });
+    let Some(entry) = entry.filter(|_| pushed) else {
         return;
     };
     let mut bad = |what: String| {
@@ -493,16 +484,20 @@ fn push_segment_batch(
         );
         findings.bad(at, &names.tick_index(), mend::SEGMENT);
     };
-    if tick < tick_before {
-        bad(format!("tick {tick} follows tick {tick_before}"));
+    if entry.tick < tick_before {
+        bad(format!("tick {} follows tick {tick_before}", entry.tick));
     }
     if !partition.complete {
         return;
     }
-    if entry.last_stable_offset != partition.last_stable_offset {
+    let (said, stable) = (
+        entry.last_stable_offset,
+        partition.unbounded_stable_offset(),
+    );
+    // The log start may have passed an open transaction.
+    if said != stable && !(stable < said && said <= partition.log_start_offset) {
         bad(format!(
-            "last stable offset {}, the batches up to here give {}",
-            entry.last_stable_offset, partition.last_stable_offset
+            "last stable offset {said}, the batches up to here give {stable}"
         ));
     }
     if let [txn] = &partition.aborted[aborted_before..]

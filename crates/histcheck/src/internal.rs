@@ -7,6 +7,7 @@ use crate::groups::{GroupRecord, Groups};
 use crate::ids::{PartitionId, TopicId};
 use crate::metadata::{Metadata, MetadataRecord};
 use crate::partition::Batch;
+use crate::records::Record;
 use crate::transactions::{self, TransactionalIds};
 
 /// Reads the internal topics' logs into `data`.
@@ -36,14 +37,14 @@ pub(crate) fn fold(files: &dyn Files, data: &mut DataDir, findings: &mut Finding
             }
         }
     }
-    for (id, log_start_offset) in &metadata.log_starts {
-        if let Some(partition) = data.partitions.get_mut(id) {
-            partition.move_log_start(*log_start_offset);
-        }
-    }
     data.metadata = metadata;
     data.groups = groups;
     data.transactional_ids = ids;
+}
+
+pub(crate) fn metadata_record(record: &Record) -> Result<MetadataRecord, (String, bool)> {
+    let key = record.key.as_deref().unwrap_or_default();
+    MetadataRecord::parse(key, record.value.as_deref().unwrap_or_default())
 }
 
 fn fold_batch(
@@ -69,7 +70,7 @@ fn fold_batch(
         let value = record.value.as_deref();
         match id.topic {
             TopicId::CLUSTER_METADATA => {
-                metadata.apply(MetadataRecord::parse(key, value.unwrap_or_default())?);
+                metadata.apply(batch.journal_index, metadata_record(&record)?);
             }
             TopicId::CONSUMER_OFFSETS => {
                 let producer = header.is_transactional().then_some(header.producer_id);

@@ -228,6 +228,46 @@ fn chain(used: &BTreeMap<u64, (String, SlotHeader)>, from: u64) -> Vec<(&str, &S
     chain
 }
 
+/// Shows the frames of one slot file to `visit`, as far as they follow each other.
+pub(crate) fn read_slot(
+    files: &dyn Files,
+    file: &str,
+    visit: &mut dyn FnMut(&FrameAt<'_>, &mut Findings),
+    findings: &mut Findings,
+) -> Option<SlotHeader> {
+    let page = match files.bytes(file, 0, PAGE as usize) {
+        Ok(page) => page,
+        Err(e) => {
+            findings.io(file, &e);
+            return None;
+        }
+    };
+    let header = match SlotHeader::parse(&page) {
+        Ok(Some(header)) => header,
+        Ok(None) => {
+            findings.bad(
+                Bad::new(0, "it has no intact slot header"),
+                file,
+                mend::COPY,
+            );
+            return None;
+        }
+        Err(bad) => {
+            findings.bad(bad, file, mend::COPY);
+            return None;
+        }
+    };
+    let mut journal = Journal {
+        next_index: header.first_index,
+        highest_tick: header.highest_tick,
+        ..Journal::default()
+    };
+    if header.use_number > 0 {
+        Walk::new(files, file, &header).run(None, &mut journal, visit, findings);
+    }
+    Some(header)
+}
+
 struct Walk<'a> {
     window: Window<'a>,
     file: &'a str,

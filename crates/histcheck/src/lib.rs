@@ -26,6 +26,7 @@
 //! | `batch`, `records` | what is in a batch? |
 //! | `partition` | what do a partition's batches add up to? |
 //! | `internal`, `metadata`, `groups`, `transactions` | what do the internal topics say? |
+//! | `raw` | frames, batches and checkpoints one by one, as far as they can be read |
 //! | `compare` | does a checkpoint say what the batches say? |
 //! | `files` | where do the bytes come from? |
 //! | `finding` | how is it told what is wrong? |
@@ -48,6 +49,7 @@ mod journal;
 mod kafka_indexes;
 mod metadata;
 mod partition;
+mod raw;
 mod record;
 mod records;
 mod segment;
@@ -59,6 +61,7 @@ mod transactions;
 
 pub use batch::{BATCH_HEADER_BYTES, BatchHeader, Marker, ParsedBatch, parse_batch};
 pub use checkpoint::{Block, Checkpoint, SEGMENTS_BLOCK, STATE_BLOCK};
+pub use compare::{contradictions, internal_contradictions};
 pub use data_dir::{
     DataDir, Inspection, Progress, Totals, batch_bytes, batch_records, inspect, read,
 };
@@ -71,11 +74,15 @@ pub use ids::{PartitionId, TopicId, tick_ms};
 pub use journal::{FrameAt, Journal, Slot};
 pub use metadata::{Metadata, MetadataRecord, Topic};
 pub use partition::{Batch, Partition, Place};
+pub use raw::{checkpoints, journal_frames, segment_batches, slot_frames, topics};
 pub use record::{Append, appends};
 pub use records::{Record, records};
-pub use segment::{SegmentBatch, SegmentFiles, parse_segment_file, partitions_on_disk};
+pub use segment::{OnDisk, SegmentBatch, SegmentFiles, parse_segment_file, partitions_on_disk};
 pub use segments_block::{Aborted, Segment, SegmentsBlock, TailNote};
 pub use slot::SlotHeader;
 pub use state_block::{KeyedRecord, Producer, StateBlock, WindowBatch};
 pub use tick_index::{TickEntry, TickHeader, TickKind};
-pub use transactions::{TransactionalId, TransactionalIds};
+pub use transactions::{
+    TransactionalId, TransactionalIds, parse_key as parse_transactional_id_key,
+    parse_value as parse_transactional_id_value,
+};

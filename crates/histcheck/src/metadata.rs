@@ -44,10 +44,15 @@ pub enum MetadataRecord {
         wall_ms: i64,
         cut_bytes: u64,
     },
+    /// Records below this offset are gone.
     LogStartMoved {
-        id: TopicId,
-        partition: i32,
+        id: PartitionId,
         log_start_offset: i64,
+    },
+    /// The partition forgets these producers.
+    ProducersExpired {
+        id: PartitionId,
+        producer_ids: Vec<i64>,
     },
     BrokerConfigSet {
         /// -1: every broker.
@@ -63,7 +68,7 @@ impl MetadataRecord {
         let (Some(kind), Some(version), 0) = (k.u16(), k.u16(), k.left()) else {
             return Err(("a metadata record's key is not 4 bytes".to_owned(), false));
         };
-        if version != 0 || !(1..=9).contains(&kind) {
+        if version != 0 || !(1..=11).contains(&kind) {
             return Err((
                 format!("a metadata record of kind {kind}, version {version}"),
                 true,
@@ -131,11 +136,25 @@ fn parse(kind: u16, f: &mut Fields<'_>) -> Option<MetadataRecord> {
             config: map(f)?,
         },
         10 => MetadataRecord::LogStartMoved {
-            id: TopicId(f.array()?),
-            partition: f.i32()?,
+            id: partition_id(f)?,
             log_start_offset: f.i64()?,
         },
+        11 => {
+            let id = partition_id(f)?;
+            let mut producer_ids = Vec::new();
+            while f.left() > 0 {
+                producer_ids.push(f.i64()?);
+            }
+            MetadataRecord::ProducersExpired { id, producer_ids }
+        }
         _ => return None,
+    })
+}
+
+fn partition_id(f: &mut Fields<'_>) -> Option<PartitionId> {
+    Some(PartitionId {
+        topic: TopicId(f.array()?),
+        partition: f.i32()?,
     })
 }
 
@@ -158,14 +177,17 @@ pub struct Metadata {
     /// Producer ids below were given to some coordinator partition.
     pub next_producer_id: i64,
     pub journal_epoch: i32,
-    /// The last log start of each partition that had it moved.
+    /// Log starts that moved.
     pub log_starts: BTreeMap<PartitionId, i64>,
+    /// Producers that partitions forgot: at which journal record, and which.
+    pub expired: BTreeMap<PartitionId, Vec<(u64, Vec<i64>)>>,
     /// Dynamic settings by node, -1 for every broker.
     pub broker_configs: BTreeMap<i32, BTreeMap<String, String>>,
 }
 
 impl Metadata {
-    pub(crate) fn apply(&mut self, record: MetadataRecord) {
+    /// Applies a record of the journal record `index`.
+    pub(crate) fn apply(&mut self, index: u64, record: MetadataRecord) {
         match record {
             MetadataRecord::ClusterCreated { cluster_id, .. } => self.cluster_id = Some(cluster_id),
             MetadataRecord::FeatureLevel { level } => self.feature_level = level,
@@ -186,14 +208,7 @@ impl Metadata {
             MetadataRecord::TopicDeleted { id } => {
                 self.topics.retain(|_, topic| topic.id != id);
                 self.log_starts.retain(|partition, _| partition.topic != id);
-            }
-            MetadataRecord::LogStartMoved {
-                id: topic,
-                partition,
-                log_start_offset,
-            } => {
-                let id = PartitionId { topic, partition };
-                self.log_starts.insert(id, log_start_offset);
+                self.expired.retain(|partition, _| partition.topic != id);
             }
             MetadataRecord::PartitionsAdded { id, partitions } => {
                 if let Some(topic) = self.topic_mut(id) {
@@ -209,6 +224,16 @@ impl Metadata {
                 self.next_producer_id = self.next_producer_id.max(first.saturating_add(count));
             }
             MetadataRecord::JournalEpoch { epoch, .. } => self.journal_epoch = epoch,
+            MetadataRecord::LogStartMoved {
+                id,
+                log_start_offset,
+            } => drop(self.log_starts.insert(id, log_start_offset)),
+            MetadataRecord::ProducersExpired { id, producer_ids } => {
+                self.expired
+                    .entry(id)
+                    .or_default()
+                    .push((index, producer_ids));
+            }
             MetadataRecord::BrokerConfigSet { node_id, config } => {
                 match config.is_empty() {
                     true => self.broker_configs.remove(&node_id),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::batch::{BatchHeader, Marker, ParsedBatch};
+use crate::batch::{BatchHeader, Marker};
 use crate::segments_block::Aborted;
 use crate::state_block::{Producer, WINDOW_BATCHES, WindowBatch};
 
@@ -32,11 +32,12 @@ pub struct Partition {
     pub log_start_offset: i64,
     pub log_end_offset: i64,
     pub last_stable_offset: i64,
-    /// In the order of their offsets.
+    /// In the order of their offsets. The first may begin below the log start.
     pub batches: Vec<Batch>,
-    /// In the order of their markers.
+    /// In the order of their markers. Of a log that is not complete the first offsets may lie below
+    /// what is said here: data of theirs may be gone.
     pub aborted: Vec<Aborted>,
-    /// Markers of aborted transactions whose first offset is not in the log any more.
+    /// Markers of aborted transactions none of whose data is in the log any more.
     pub aborted_before: Vec<i64>,
     pub producers: BTreeMap<i64, Producer>,
     /// Every offset from 0 on is there: what is computed is all that there is.
@@ -57,8 +58,9 @@ impl Partition {
         }
     }
 
-    /// The offsets of batches that a read_committed reader hands to its program: data batches below
-    /// the last stable offset that are not of an aborted transaction.
+    /// The batches that a read_committed reader hands to its program: data batches below the last
+    /// stable offset that are not of an aborted transaction. The first may begin below the log
+    /// start: its earlier records are not handed out.
     pub fn committed(&self) -> impl Iterator<Item = &Batch> {
         self.batches.iter().filter(|batch| {
             let header = &batch.header;
@@ -70,9 +72,12 @@ impl Partition {
     }
 
     fn is_aborted(&self, header: &BatchHeader) -> bool {
-        self.aborted.iter().any(|txn| {
-            txn.producer_id == header.producer_id
-                && (txn.first_offset..=txn.last_offset).contains(&header.base_offset)
+        // Of one producer at most one transaction spans an offset: that of the next marker.
+        let next = self
+            .aborted
+            .partition_point(|txn| txn.last_offset < header.base_offset);
+        self.aborted[next..].iter().any(|txn| {
+            txn.producer_id == header.producer_id && txn.first_offset <= header.base_offset
         })
     }
 
@@ -92,55 +97,92 @@ impl Partition {
         self.producers.values().filter_map(|p| p.open_from).min()
     }
 
-    /// Records below `offset` are gone, though their batches may still be held.
-    pub(crate) fn move_log_start(&mut self, offset: i64) {
-        self.log_start_offset = self.log_start_offset.max(offset);
-        self.last_stable_offset = self.last_stable_offset.max(offset);
+    /// The first offset that is there, whatever the log start.
+    pub fn first_held(&self) -> i64 {
+        let first = self.batches.first();
+        first.map_or(self.log_end_offset, |batch| batch.header.base_offset)
     }
 
-    /// Adds the next batch. `false`, and nothing is added, when it does not begin at or behind the
-    /// end of the log.
-    pub(crate) fn push(
-        &mut self,
-        parsed: ParsedBatch,
-        tick: u64,
-        index: u64,
-        place: Place,
-    ) -> bool {
-        let ParsedBatch { header, marker } = parsed;
-        if header.base_offset < self.log_end_offset {
+    /// Where the oldest open transaction begins, or the end: the last stable offset as long as the
+    /// log start has not passed it.
+    pub(crate) fn unbounded_stable_offset(&self) -> i64 {
+        self.first_open().unwrap_or(self.log_end_offset)
+    }
+
+    /// Adds the next batch. `false`, and nothing is added, when it begins before the end of the log.
+    pub(crate) fn push(&mut self, batch: Batch) -> bool {
+        if batch.header.base_offset < self.log_end_offset {
             return false;
         }
+        self.count(&batch);
+        self.batches.push(batch);
+        true
+    }
+
+    /// What a batch changes, without keeping it.
+    fn count(&mut self, batch: &Batch) {
+        let header = &batch.header;
         if header.base_offset > self.log_end_offset {
             self.complete = false;
         }
         self.log_end_offset = header.next_offset();
         let mut ended = None;
-        if let Some(marker) = marker {
-            ended = self.apply_marker(&header, marker);
+        if let Some(marker) = batch.marker {
+            ended = self.apply_marker(header, marker);
         } else if header.producer_id >= 0 && !header.is_control() {
-            self.apply_data(&header);
+            self.apply_data(header);
         }
-        self.last_stable_offset = self
-            .first_open()
-            .unwrap_or(self.log_end_offset)
-            .max(self.log_start_offset);
+        let stable = self.unbounded_stable_offset();
+        self.last_stable_offset = stable.max(self.log_start_offset);
         if let Some(first_offset) = ended {
             self.aborted.push(Aborted {
                 producer_id: header.producer_id,
                 first_offset,
                 last_offset: header.base_offset,
-                last_stable_offset: self.first_open().unwrap_or(self.log_end_offset),
+                last_stable_offset: stable,
             });
         }
-        self.batches.push(Batch {
-            header,
-            marker,
-            tick,
-            journal_index: index,
-            place,
-        });
-        true
+    }
+
+    /// What the batches below `end` add up to (without the batches), given the producers that were
+    /// forgotten up to journal record `stamp`.
+    pub(crate) fn as_of(&self, end: i64, stamp: u64, expired: &[(u64, Vec<i64>)]) -> Partition {
+        let first = self.first_held().min(end);
+        let mut then = Partition {
+            complete: first == 0 && !self.compacted,
+            compacted: self.compacted,
+            log_end_offset: first,
+            ..Partition::default()
+        };
+        let mut expired = expired
+            .iter()
+            .filter(|(index, _)| *index <= stamp)
+            .peekable();
+        let mut forget = |then: &mut Partition, before: u64| {
+            while let Some((_, ids)) = expired.next_if(|(index, _)| *index < before) {
+                ids.iter().for_each(|id| drop(then.producers.remove(id)));
+            }
+        };
+        for batch in &self.batches {
+            if batch.header.base_offset >= end {
+                break;
+            }
+            forget(&mut then, batch.journal_index);
+            then.count(batch);
+        }
+        forget(&mut then, u64::MAX);
+        then
+    }
+
+    /// Takes out the producers that were forgotten, and what lies below the log start.
+    pub(crate) fn settle(&mut self, log_start: i64, expired: &[(u64, Vec<i64>)]) {
+        if !expired.is_empty() {
+            self.producers = self.as_of(i64::MAX, u64::MAX, expired).producers;
+        }
+        self.log_start_offset = self.log_start_offset.max(log_start);
+        self.log_end_offset = self.log_end_offset.max(log_start);
+        let stable = self.unbounded_stable_offset();
+        self.last_stable_offset = stable.max(self.log_start_offset);
     }
 
     fn producer(&mut self, header: &BatchHeader) -> &mut Producer {

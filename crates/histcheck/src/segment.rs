@@ -15,6 +15,8 @@ pub(crate) const DIR: &str = "partitions";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentFiles {
     stem: String,
+    base_offset: i64,
+    generation: u32,
 }
 
 impl SegmentFiles {
@@ -25,7 +27,23 @@ impl SegmentFiles {
         };
         SegmentFiles {
             stem: format!("{DIR}/{partition}/{below}{base_offset:020}"),
+            base_offset,
+            generation,
         }
+    }
+
+    /// Of a `.log` file by its path.
+    pub fn of_log(path: &str) -> Option<SegmentFiles> {
+        let stem = path.strip_suffix(".log")?.to_owned();
+        let dir = path.rsplit('/').nth(1).unwrap_or_default();
+        let generation = parse_generation_dir(dir).unwrap_or(0);
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let (base_offset, _) = parse_segment_file(name)?;
+        Some(SegmentFiles {
+            stem,
+            base_offset,
+            generation,
+        })
     }
 
     pub fn file(&self, extension: &str) -> String {
@@ -52,24 +70,44 @@ pub fn parse_segment_file(name: &str) -> Option<(i64, &str)> {
     Some((digits.parse().ok()?, extension))
 }
 
-/// The partitions that have a directory, and the base offsets of the segments in each.
-pub fn partitions_on_disk(files: &dyn Files) -> io::Result<Vec<(PartitionId, Vec<i64>)>> {
+/// The run of compaction whose files a directory below a partition's holds.
+fn parse_generation_dir(name: &str) -> Option<u32> {
+    let generation: u32 = name.strip_prefix("compacted-")?.parse().ok()?;
+    (generation > 0 && format!("compacted-{generation:010}") == name).then_some(generation)
+}
+
+/// A partition that has a directory, and the base offset and generation of each segment in it.
+pub type OnDisk = (PartitionId, Vec<(i64, u32)>);
+
+/// The partitions that have a directory, and their segments by base offset.
+pub fn partitions_on_disk(files: &dyn Files) -> io::Result<Vec<OnDisk>> {
     let mut found = Vec::new();
     for entry in files.list(DIR)? {
         let Some(partition) = PartitionId::from_dir_name(&entry.name).filter(|_| entry.is_dir)
         else {
             continue;
         };
-        let mut bases: Vec<i64> = files
-            .list(&format!("{DIR}/{}", entry.name))?
-            .iter()
-            .filter_map(|file| parse_segment_file(&file.name))
-            .filter(|(_, extension)| *extension == "log")
-            .map(|(base_offset, _)| base_offset)
-            .collect();
-        bases.sort_unstable();
-        bases.dedup();
-        found.push((partition, bases));
+        let mut segments = Vec::new();
+        let dir = format!("{DIR}/{}", entry.name);
+        for file in files.list(&dir)? {
+            match parse_segment_file(&file.name) {
+                Some((base_offset, "log")) => segments.push((base_offset, 0)),
+                Some(_) => {}
+                None => {
+                    let Some(generation) = parse_generation_dir(&file.name) else {
+                        continue;
+                    };
+                    let below = files.list(&format!("{dir}/{}", file.name))?;
+                    let logs = below
+                        .iter()
+                        .filter_map(|file| parse_segment_file(&file.name))
+                        .filter(|(_, extension)| *extension == "log");
+                    segments.extend(logs.map(|(base_offset, _)| (base_offset, generation)));
+                }
+            }
+        }
+        segments.sort_unstable();
+        found.push((partition, segments));
     }
     Ok(found)
 }
@@ -87,15 +125,14 @@ pub struct SegmentBatch<'a> {
 /// Returns how far that is.
 pub(crate) fn read(
     files: &dyn Files,
-    partition: PartitionId,
+    names: &SegmentFiles,
+    partition: Option<PartitionId>,
     directory_id: Option<[u8; 16]>,
-    base_offset: i64,
     listed: Option<&Segment>,
     each: &mut dyn FnMut(SegmentBatch<'_>, &mut Findings),
     findings: &mut Findings,
 ) -> Segment {
-    let generation = listed.map_or(0, |segment| segment.generation);
-    let names = SegmentFiles::new(partition, base_offset, generation);
+    let (base_offset, generation) = (names.base_offset, names.generation);
     let (log, tick) = (names.log(), names.tick_index());
     let end = length(files, &log, listed.map(|s| s.log_bytes), findings);
     let tick_bytes = listed.map(|s| HEADER_BYTES + s.entries * ENTRY_BYTES);
@@ -179,7 +216,7 @@ fn unreadable(position: u64) -> impl FnOnce(io::Error) -> Bad {
 impl Reader<'_> {
     fn check_header(
         &mut self,
-        partition: PartitionId,
+        partition: Option<PartitionId>,
         directory_id: Option<[u8; 16]>,
         findings: &mut Findings,
     ) -> bool {
@@ -193,7 +230,7 @@ impl Reader<'_> {
             .map_err(unreadable(0))
             .and_then(TickHeader::parse)
             .and_then(|header| {
-                let ours = header.partition == partition
+                let ours = partition.is_none_or(|id| id == header.partition)
                     && header.base_offset == base_offset
                     && directory_id.is_none_or(|id| id == header.directory_id);
                 match ours {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::bytes::Fields;
 use crate::checkpoint::Block;
 use crate::finding::Bad;
-use crate::ids::TopicId;
+use crate::ids::{PartitionId, TopicId};
 
 const FILE_FORMAT: u16 = 1;
 const FORMAT: u8 = 1;
@@ -65,8 +65,16 @@ impl StateBlock {
             let what = format!("a state block of format {}", block.format_version);
             return Err(Bad::newer(block.position + 3, what));
         }
-        let start = block.payload_position();
-        let mut f = Fields::new(&block.payload);
+        StateBlock::parse_payload(block.partition, &block.payload, block.payload_position())
+    }
+
+    /// Reads a payload that begins at position `start` of its file.
+    pub fn parse_payload(
+        partition: PartitionId,
+        payload: &[u8],
+        start: u64,
+    ) -> Result<StateBlock, Bad> {
+        let mut f = Fields::new(payload);
         match f.u8() {
             Some(FORMAT) => {}
             Some(other) => {
@@ -75,9 +83,9 @@ impl StateBlock {
             }
             None => return Err(Bad::new(start, "the state block is empty")),
         }
-        let parsed = parse(&mut f, block.partition.topic);
+        let parsed = parse(&mut f, partition.topic);
         let at = start + f.position() as u64;
-        let of = |what: &str| format!("the state of {}: {what}", block.partition);
+        let of = |what: &str| format!("the state of {partition}: {what}");
         match parsed {
             None => Err(Bad::new(
                 at,

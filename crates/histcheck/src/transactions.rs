@@ -49,6 +49,8 @@ impl TransactionalId {
 }
 
 /// The transactional id of a key.
+///
+/// Errors say in a few words what is wrong.
 pub fn parse_key(key: &[u8]) -> Result<String, String> {
     let mut f = Fields::new(key);
     match f.i16() {

@@ -14,7 +14,7 @@ pub enum JournalError {
     #[error(
         "journal: {file} is damaged at position {position}: {detail}. Records that had been \
          acknowledged are missing from here on, so nothing is cut. Restore the data directory from \
-         a copy"
+         a copy, or keep what the segments hold: tidemark check DIR --rebuild"
     )]
     Damaged {
         file: PathBuf,

@@ -15,11 +15,13 @@
 //! | `recover`   | which slots belong to the journal, in which order, and is it whole? |
 //! | `space`     | which slots are in use, free, or still to be prepared?              |
 //! | `prepare`   | how does a slot file come to be?                                    |
+//! | `begin`     | how does a journal begin that follows a lost one?                  |
 //! | `group`     | how do queued records become one write?                             |
 //! | `writer`    | when is what written, synced and confirmed?                         |
 //!
 //! Positions that leave this crate are logical ([`JournalIndex`]); byte positions (LSN) do not.
 
+mod begin;
 mod error;
 mod frame;
 mod group;
@@ -37,6 +39,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidemark_types::{JournalIndex, Tick};
 
+pub use begin::begin_at;
 pub use error::JournalError;
 pub use local::LocalJournal;
 pub use recover::{CutReport, RecoveredRecord, Recovery, oldest_index, recover};

@@ -323,7 +323,11 @@ impl Owner {
         self.partitions.retain(|id, _| id.topic != topic);
     }
 
-    fn apply_transactions(&mut self, index: JournalIndex, batch: &Bytes) -> Result<(), ApplyError> {
+    pub(crate) fn apply_transactions(
+        &mut self,
+        index: JournalIndex,
+        batch: &Bytes,
+    ) -> Result<(), ApplyError> {
         for record in own_records(index, batch)? {
             let key = record.key.as_deref().unwrap_or_default();
             let before = self
@@ -338,7 +342,7 @@ impl Owner {
         Ok(())
     }
 
-    fn apply_groups(
+    pub(crate) fn apply_groups(
         &mut self,
         index: JournalIndex,
         partition: i32,

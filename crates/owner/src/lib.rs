@@ -15,6 +15,7 @@ mod draft;
 mod invariants;
 mod lost_reply;
 mod partition;
+mod rebuild;
 mod record;
 mod replay;
 mod room;
@@ -36,6 +37,7 @@ pub use command::{AbortedBy, Command, Event, Now, Reply, RequestContext, Step, T
 pub use commands::*;
 use commands::{Deadline, Deletion, Sweeps};
 pub use partition::Partition;
+pub use rebuild::{Rebuild, Settlement};
 pub use record::{Append, Record, RecordError};
 
 /// Limits that decide uses; from the configuration, the same for the life of the process.

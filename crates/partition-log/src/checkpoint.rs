@@ -24,7 +24,10 @@ pub enum CheckpointError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     /// There are checkpoints, and none can be read.
-    #[error("no checkpoint can be read ({faults}); restore the data directory from a copy")]
+    #[error(
+        "no checkpoint can be read ({faults}); restore the data directory from a copy, or keep what \
+         the segments hold: tidemark check DIR --rebuild"
+    )]
     AllDamaged { faults: String },
     /// A whole checkpoint of a later version.
     #[error(

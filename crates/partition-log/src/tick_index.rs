@@ -96,7 +96,9 @@ impl TickIndexHeader {
             Some((FORMAT_VERSION, size, header)) if usize::from(size) == TICK_ENTRY_BYTES => {
                 Ok(header)
             }
-            _ => Err("the file has a newer format than this version of Tidemark reads"),
+            _ => Err(
+                "the file has a newer format than this version of Tidemark reads: start that version",
+            ),
         }
     }
 }
