@@ -65,11 +65,7 @@ pub async fn write_if_asked() {
 }
 
 async fn write() {
-    let broker = TestBroker::builder()
-        .set("journal.slot.bytes", 1 << 20)
-        .set("journal.budget.bytes", 8 << 20)
-        .start()
-        .await;
+    let broker = TestBroker::start().await;
     let mut client = broker.client().await;
     client.create_topic("orders", 2).await;
     client.create_topic("empty", 1).await;

@@ -40,7 +40,7 @@ async fn assert_content(broker: &TestBroker) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn m14_the_directory_of_format_1_opens_and_says_what_it_said() {
+async fn the_directory_of_format_1_opens_and_says_what_it_said() {
     write_if_asked().await;
     let files = load();
     let inspection = inspect(&files, &mut |_| {});

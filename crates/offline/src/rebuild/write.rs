@@ -242,6 +242,8 @@ impl Writing<'_> {
                     tick: record.tick,
                     wall_ms: record.wall_ms,
                     pieces: record.encode(),
+                    must_sync: true,
+                    unsettled: false,
                 });
             }
         };
