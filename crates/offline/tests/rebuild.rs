@@ -140,10 +140,15 @@ async fn without_checkpoints_and_journal_everything_in_the_segments_is_kept() {
     let broker = stopped.start().await;
     let mut client = broker.client().await;
     let values = client.read_values("t", 1, Isolation::ReadCommitted).await;
-    assert_eq!(
-        values,
-        ["commits 0"],
-        "an open transaction of round 0 holds the rest back"
+    assert_eq!(values, ["commits 0", "commits 1", "commits 2"]);
+    let [all, stable] = [Isolation::ReadUncommitted, Isolation::ReadCommitted];
+    let open = (
+        client.ends("t", 3, stable).await,
+        client.ends("t", 3, all).await,
+    );
+    assert!(
+        open.0[1] < open.1[1],
+        "the last transaction is still open: {open:?}"
     );
     assert_eq!(client.committed_offset("g", "t", 1, false).await, Ok(2));
     let end = client.produce("t", 0, Batch::of(&["after"]).build()).await;
