@@ -124,6 +124,8 @@ mod tests {
             tick: Tick(10),
             wall_ms: 0,
             pieces: vec![Bytes::from_static(b"first")],
+            must_sync: true,
+            unsettled: false,
         });
         journal.shutdown();
         let (recovery, seen) = open();
