@@ -333,21 +333,16 @@ impl Compactor {
         );
     }
 
-    /// A damaged log is not compacted any more, as that could only spread the damage; what a disk
-    /// refused for now is tried again.
+    /// What a disk lacks for now is tried again. A damaged log, or one on a disk that fails, is not
+    /// compacted any more: that could only spread the damage. Its data is where it was.
     fn failed(&mut self, id: TopicPartitionId, error: &LogError) {
         self.stats.lock().runs_failed += 1;
-        let until = match error {
-            LogError::Damaged { .. } => {
-                error!(
-                    "compaction of partition {id}: {error}; it is not compacted until a restart"
-                );
-                None
-            }
-            _ => {
-                warn!("compaction of partition {id}: {error}; tried again in a minute");
-                Some(self.clock.now() + AFTER_AN_ERROR)
-            }
+        let until = if error.is_shortage() {
+            warn!("compaction of partition {id}: {error}; tried again in a minute");
+            Some(self.clock.now() + AFTER_AN_ERROR)
+        } else {
+            error!("compaction of partition {id}: {error}; it is not compacted until a restart");
+            None
         };
         self.set_aside.insert(id, until);
     }
