@@ -150,6 +150,39 @@ impl AbortIndex {
         }
     }
 
+    /// Forgets the transactions whose marker is at or after `end_offset`: it was taken back.
+    pub fn truncate(&mut self, end_offset: i64) {
+        let keep = self
+            .entries
+            .partition_point(|txn| txn.last_offset < end_offset);
+        self.entries.truncate(keep);
+        self.removed = self.removed.min(keep);
+        let mut below = keep;
+        let mut level = 0;
+        while level < self.lowest.len() {
+            let blocks = below.div_ceil(FANOUT);
+            self.lowest[level].truncate(blocks);
+            if let Some(last) = blocks.checked_sub(1) {
+                let from = last * FANOUT;
+                let lowest = match level.checked_sub(1) {
+                    None => self.entries[from..]
+                        .iter()
+                        .map(|txn| txn.first_offset)
+                        .min(),
+                    Some(below) => self.lowest[below][from..].iter().copied().min(),
+                };
+                self.lowest[level][last] = lowest.expect("blocks are not empty");
+            }
+            below = blocks;
+            level += 1;
+            if below <= FANOUT {
+                // As many levels as it takes, and none for nothing.
+                self.lowest.truncate(level - usize::from(keep == 0));
+                break;
+            }
+        }
+    }
+
     /// Forgets the transactions whose marker lies below the log start.
     pub fn remove_below(&mut self, log_start_offset: i64) {
         self.removed += self

@@ -258,7 +258,7 @@ mod tests {
     use std::future::pending;
 
     use futures_util::FutureExt;
-    use tidemark_journal::AppendRequest;
+    use tidemark_journal::{After, AppendRequest};
     use tidemark_types::JournalIndex;
 
     use super::*;
@@ -267,7 +267,7 @@ mod tests {
     struct Roomy(u64);
 
     impl Journal for Roomy {
-        fn append(&self, _request: AppendRequest) {}
+        fn append(&self, _after: After, _request: AppendRequest) {}
 
         fn release_below(&self, _index: JournalIndex) {}
 

@@ -43,6 +43,8 @@ struct Inner {
     synced_tick: Tick,
     failed: bool,
     waiting: VecDeque<Waiting>,
+    /// Rises when records are lost: an index before it and one after it are of two records.
+    era: u64,
 }
 
 pub struct Barrier {
@@ -62,6 +64,7 @@ impl Barrier {
                 synced_tick: published.tick(),
                 failed: false,
                 waiting: VecDeque::new(),
+                era: 0,
             }),
             confirmations: Condvar::new(),
             published,
@@ -137,6 +140,31 @@ impl Barrier {
         }
     }
 
+    /// Every record after `index` is lost. What waits for one is answered as if another broker led:
+    /// never as done, also where it only read. Called by the owner's thread, which has taken the
+    /// records back; what it parks from now on is of new ones.
+    pub fn lose(&self, index: JournalIndex) {
+        let lost: Vec<Waiting> = {
+            let mut inner = self.inner.lock();
+            assert!(index >= inner.released, "a confirmed record was lost");
+            inner.era += 1;
+            let kept = inner.waiting.partition_point(|w| w.index <= index);
+            inner.waiting.drain(kept..).collect()
+        };
+        self.confirmations.notify_all();
+        for parked in lost.into_iter().flat_map(|waiting| waiting.replies) {
+            // Without a reply the connection answers that it got none.
+            if let Some(reply) = parked.reply.lost() {
+                let _client_may_be_gone = parked.to.send(reply);
+            }
+        }
+    }
+
+    /// Counts the losses: of which of the records with one index somebody speaks.
+    pub fn era(&self) -> u64 {
+        self.inner.lock().era
+    }
+
     /// The journal stopped: nothing parked will ever be durable, nothing of it may be answered as
     /// done. Dropping the senders lets each connection answer with a storage error.
     pub fn fail(&self) {
@@ -146,16 +174,16 @@ impl Barrier {
         self.confirmations.notify_all();
     }
 
-    /// Waits until record `index` is durable; false if that takes longer, or never comes.
-    pub fn wait_confirmed(&self, index: JournalIndex, patience: Duration) -> bool {
+    /// Waits until record `index` of an era is durable; false if that takes longer, or never comes.
+    pub fn wait_confirmed(&self, index: JournalIndex, era: u64, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut inner = self.inner.lock();
-        while inner.synced < index && !inner.failed {
+        while inner.synced < index && inner.era == era && !inner.failed {
             if self.confirmations.wait_until(&mut inner, until).timed_out() {
                 break;
             }
         }
-        inner.synced >= index && !inner.failed
+        inner.synced >= index && inner.era == era && !inner.failed
     }
 
     /// The last record that is durable.

@@ -101,6 +101,14 @@ impl Catalogue {
         !same
     }
 
+    /// Drops the images above `tick`: the records that brought them were lost.
+    pub fn lose(&self, tick: Tick) {
+        let mut images = self.images.write();
+        while images.len() > 1 && images.back().is_some_and(|image| image.tick > tick) {
+            images.pop_back();
+        }
+    }
+
     /// Gives every log the segment rules that its topic has by the newest image.
     pub fn apply_segment_rules(&self) {
         let Metadata {

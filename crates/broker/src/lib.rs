@@ -24,11 +24,14 @@ mod handlers;
 mod identity;
 pub mod inspect;
 mod listener;
+#[cfg(test)]
+mod losses;
 mod maintenance;
 mod memory;
 mod mend;
 mod metrics;
 mod owner_thread;
+mod ownership;
 mod published;
 mod replay;
 mod retention;
@@ -145,7 +148,8 @@ impl Broker {
             return Ok(());
         }
         let patience = std::time::Duration::from_secs(60);
-        let durable = tokio::task::spawn_blocking(move || barrier.wait_confirmed(index, patience));
+        let durable =
+            tokio::task::spawn_blocking(move || barrier.wait_confirmed(index, 0, patience));
         match durable.await {
             Ok(true) => Ok(()),
             _ => Err(StartError::Stopped(

@@ -400,12 +400,12 @@ impl Maintenance {
 
         let generation = self.next_generation;
         self.retired.checkpoint_begun(generation);
-        let Some((captured, last_index)) = self.capture() else {
+        let Some((captured, last_index, era)) = self.capture() else {
             warn!("checkpoint {generation} given up: the owner did not answer in time");
             return Ok(());
         };
         self.journal.request_sync(last_index);
-        if !self.barrier.wait_confirmed(last_index, PATIENCE) {
+        if !self.barrier.wait_confirmed(last_index, era, PATIENCE) {
             warn!("checkpoint {generation} given up: the journal did not confirm in time");
             return Ok(());
         }
@@ -450,7 +450,9 @@ impl Maintenance {
 
     /// Asks the owner for every partition's state, in slices, so that requests go on in between.
     /// With it the owner's last position: all of it must be durable before the checkpoint counts.
-    fn capture(&self) -> Option<(Vec<Captured>, JournalIndex)> {
+    /// The blocks, the last position of any, and of which era it is.
+    fn capture(&self) -> Option<(Vec<Captured>, JournalIndex, u64)> {
+        let era = self.barrier.era();
         let first = self.capture_slice(Capture::Metadata)?;
         let (mut captured, mut last_index) = (first.blocks, first.last_index);
         for ids in first.others.chunks(CAPTURE_SLICE) {
@@ -458,7 +460,7 @@ impl Maintenance {
             captured.extend(slice.blocks);
             last_index = last_index.max(slice.last_index);
         }
-        Some((captured, last_index))
+        Some((captured, last_index, era))
     }
 
     fn capture_slice(&self, what: Capture) -> Option<CapturedSlice> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use tidemark_compaction::LastAppend;
-use tidemark_journal::{Admission, AppendRequest, Journal};
+use tidemark_journal::{Admission, After, AppendRequest, Journal, JournalEvent};
 use tidemark_owner::{
     AbortedBy, Appended, Command, Event, MoveLogStarts, Now, Observation, Owner, Reply, Step, Token,
 };
@@ -47,6 +47,8 @@ pub enum Message {
         begin: Begin,
         to: crossbeam_channel::Sender<JournalIndex>,
     },
+    /// What the journal says of who owns it.
+    Journal(JournalEvent),
     /// A clock that is turned by hand has moved: look at the deadlines.
     Wake,
     /// Retention has found these log starts.
@@ -143,6 +145,10 @@ pub struct OwnerThread {
     pub entropy: Arc<dyn Entropy>,
     pub metrics: TxnMetrics,
     pub ticks: TickClock,
+    /// Under which the journal takes records; `None`: another broker owns it.
+    pub epoch: Option<u32>,
+    /// Tick of the record before the next.
+    pub appended: Tick,
     /// Who waits for which token.
     pub waiting: HashMap<Token, oneshot::Sender<Reply>>,
     pub next_token: u64,
@@ -156,12 +162,13 @@ impl OwnerThread {
     pub fn run(mut self, queue: &Receiver<Message>) {
         loop {
             let now = self.clock.now();
-            let deadline = self.owner.next_deadline();
+            // Deadlines are the owner's business.
+            let deadline = self.epoch.and_then(|_| self.owner.next_deadline());
             if deadline.is_some_and(|deadline| deadline <= now) {
                 self.expire();
                 continue;
             }
-            let sweep = self.owner.next_sweep();
+            let sweep = self.epoch.and_then(|_| self.owner.next_sweep());
             let message = if sweep.is_some_and(|sweep| sweep <= now) {
                 self.sweep(now);
                 // It takes many steps: whoever waits goes between two of them.
@@ -184,49 +191,66 @@ impl OwnerThread {
                     },
                 }
             };
-            match message {
-                Message::Command {
-                    command,
-                    to,
-                    place,
-                    reservation,
-                } => {
-                    drop(place);
-                    self.next_token += 1;
-                    let token = Token(self.next_token);
-                    self.waiting.insert(token, to);
-                    self.step(token, command);
-                    drop(reservation);
-                }
-                Message::Begin { begin, to } => {
-                    let _the_start_was_given_up = to.send(self.begin(&begin));
-                }
-                Message::MoveLogStarts {
-                    command,
-                    reservation,
-                    to,
-                } => {
-                    self.step(Token(0), Command::MoveLogStarts(command));
-                    drop(reservation);
-                    let _nobody_waits = to.send(self.owner.last_index());
-                }
-                Message::Wake => {}
-                Message::ActiveProducers {
-                    partition,
-                    after,
-                    to,
-                } => {
-                    let _it_is_stopping = to.send(self.active_producers(partition, after));
-                }
-                Message::Capture { what, to } => {
-                    let _checkpoint_was_given_up = to.send(self.capture(what));
-                }
-                Message::Stop => return,
+            if !self.handle(message) {
+                return;
             }
         }
     }
 
-    fn expire(&mut self) {
+    /// Acts on a message; false when it is the last.
+    pub fn handle(&mut self, message: Message) -> bool {
+        if self.owner.keeps_undo() {
+            self.owner.confirmed(self.barrier.confirmed());
+        }
+        match message {
+            // Its sender is dropped: the client hears that there is no answer here, and looks again
+            // for who has one.
+            Message::Command { .. } if self.epoch.is_none() => {}
+            Message::Command {
+                command,
+                to,
+                place,
+                reservation,
+            } => {
+                drop(place);
+                self.next_token += 1;
+                let token = Token(self.next_token);
+                self.waiting.insert(token, to);
+                self.step(token, command);
+                drop(reservation);
+            }
+            Message::Begin { begin, to } => {
+                let _the_start_was_given_up = to.send(self.begin(&begin));
+            }
+            Message::MoveLogStarts {
+                command,
+                reservation,
+                to,
+            } => {
+                if self.epoch.is_some() {
+                    self.step(Token(0), Command::MoveLogStarts(command));
+                }
+                drop(reservation);
+                let _nobody_waits = to.send(self.owner.last_index());
+            }
+            Message::Journal(event) => self.hear(event),
+            Message::ActiveProducers {
+                partition,
+                after,
+                to,
+            } => {
+                let _it_is_stopping = to.send(self.active_producers(partition, after));
+            }
+            Message::Wake => {}
+            Message::Capture { what, to } => {
+                let _checkpoint_was_given_up = to.send(self.capture(what));
+            }
+            Message::Stop => return false,
+        }
+        true
+    }
+
+    pub(crate) fn expire(&mut self) {
         self.step(Token(0), Command::Expire);
     }
 
@@ -267,14 +291,19 @@ impl OwnerThread {
             .collect();
         self.barrier.park(self.owner.last_index(), touched, replies);
         if let Some(record) = step.record {
-            self.journal.append(AppendRequest {
+            let after = After {
+                epoch: self.epoch.expect("only an owner writes"),
+                tick: std::mem::replace(&mut self.appended, record.tick),
+            };
+            let request = AppendRequest {
                 index: record.index,
                 tick: record.tick,
                 wall_ms: record.wall_ms,
                 must_sync: !record.is_data(),
                 unsettled: self.unsettled,
                 pieces: record.encode(),
-            });
+            };
+            self.journal.append(after, request);
         }
         for event in step.events {
             self.metrics.note(&event);
@@ -282,7 +311,7 @@ impl OwnerThread {
         }
     }
 
-    fn observe(
+    pub(crate) fn observe(
         &self,
         observations: Vec<Observation>,
         tick: Option<Tick>,
@@ -354,7 +383,9 @@ impl OwnerThread {
                             .filter_map(|id| self.catalogue.log(id)),
                     );
                 }
-                Observation::MetadataChanged => {}
+                Observation::MetadataChanged
+                | Observation::TakenBack(_)
+                | Observation::NeverCreated(_) => {}
             }
         }
         touched
@@ -386,16 +417,7 @@ impl OwnerThread {
                     .bootstrap(&identity.cluster_id, node_id, identity.incarnation, &now);
             self.carry_out(step);
         }
-        if *epoch > self.owner.metadata().journal_epoch() {
-            let step = self.owner.begin_journal_epoch(*epoch, *cut_bytes, &now);
-            self.carry_out(step);
-            for (id, log) in self.catalogue.logs().iter() {
-                if let Some(partition) = self.owner.partition(*id) {
-                    log.start_leader_epoch(partition.leader_epoch());
-                    log.push_version(version(partition, self.owner.last_tick()));
-                }
-            }
-        }
+        self.begin_journal_epoch(*epoch, *cut_bytes, &now);
         if *may_have_lost {
             while let Some(step) = self.owner.abort_incomplete(&now) {
                 self.carry_out(step);
@@ -424,6 +446,25 @@ impl OwnerThread {
             (id, last)
         });
         Some(some.collect())
+    }
+
+    pub(crate) fn begin_journal_epoch(&mut self, epoch: i32, cut_bytes: u64, now: &Now<'_>) {
+        if epoch <= self.owner.metadata().journal_epoch() {
+            return;
+        }
+        let step = self.owner.begin_journal_epoch(epoch, cut_bytes, now);
+        self.carry_out(step);
+        self.push_leader_epochs();
+    }
+
+    /// Tells every log its leader epoch: that of the record before.
+    pub(crate) fn push_leader_epochs(&self) {
+        for (id, log) in self.catalogue.logs().iter() {
+            if let Some(partition) = self.owner.partition(*id) {
+                log.start_leader_epoch(partition.leader_epoch());
+                log.push_version(version(partition, self.owner.last_tick()));
+            }
+        }
     }
 
     fn capture(&self, what: Capture) -> CapturedSlice {

@@ -173,7 +173,9 @@ impl Replay {
                 // Offsets and epochs are published once, at the end of replay.
                 Observation::Watermarks(_)
                 | Observation::LogStartMoved(_)
-                | Observation::MetadataChanged => {}
+                | Observation::MetadataChanged
+                | Observation::TakenBack(_)
+                | Observation::NeverCreated(_) => {}
             }
         }
         Ok(())

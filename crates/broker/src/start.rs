@@ -154,7 +154,10 @@ pub(crate) fn start(
     let barrier = Arc::new(Barrier::new(owner.last_index(), published.clone()));
     let (requests, request_queue) = crossbeam_channel::bounded::<Request>(64);
     let admission_slot: Arc<std::sync::OnceLock<Arc<Admission>>> = Arc::default();
+    let (queue, commands) = crossbeam_channel::unbounded::<Message>();
+    let owns = recovery.epoch;
     let journal = Arc::new(recovery.start(Box::new({
+        let events = queue.clone();
         let (barrier, requests, front) = (barrier.clone(), requests.clone(), front.clone());
         let admission = admission_slot.clone();
         let guard = WriterGuard {
@@ -193,6 +196,15 @@ pub(crate) fn start(
                 }
                 let _a_full_queue_has_been_asked_already = requests.try_send(Request::MakeRoom);
             }
+            // Nobody else can own the journal: what is published may be shown for ever.
+            JournalEvent::Lease { until: _ } => {}
+            event @ (JournalEvent::Lost { .. }
+            | JournalEvent::Owner { .. }
+            | JournalEvent::Follower { .. }
+            | JournalEvent::Record { .. }
+            | JournalEvent::Replaced { .. }) => {
+                let _owner_is_gone = events.send(Message::Journal(event));
+            }
             JournalEvent::SpaceFreed => {
                 if let Some(admission) = admission.get() {
                     admission.room_made();
@@ -213,10 +225,10 @@ pub(crate) fn start(
     ));
     drop(admission_slot.set(admission.clone()));
 
-    let (queue, commands) = crossbeam_channel::unbounded::<Message>();
     owner.set_max_record_bytes(max_record_bytes(&*journal));
     let ticks = TickClock::new(&*seams.clock);
     let metrics = TxnMetrics::default();
+    let appended = owner.last_tick();
     let thread = OwnerThread {
         owner,
         journal: journal.clone(),
@@ -228,11 +240,15 @@ pub(crate) fn start(
         entropy: seams.entropy.clone(),
         metrics: metrics.clone(),
         ticks,
+        epoch: Some(owns),
+        appended,
         waiting: HashMap::new(),
         next_token: 0,
         unsettled: false,
     };
     let owner = spawn("owner", front, move || thread.run(&commands))?;
+    // The journal's events keep its queue open.
+    let stop_if_given_up = StopOwner(Some(queue.clone()));
     seams.clock.on_advance({
         let queue = queue.clone();
         Arc::new(move || drop(queue.send(Message::Wake)))
@@ -330,6 +346,7 @@ pub(crate) fn start(
             seams.entropy.clone(),
         ),
     });
+    stop_if_given_up.keep();
     Ok(Running {
         shared,
         journal,
@@ -362,6 +379,23 @@ fn start_compaction(
         .on_advance(Arc::new(move || drop(asks.send(Ask::Wake))));
     let thread = spawn("compaction", front, move || compactor.run(&asked))?;
     Ok((compaction, thread))
+}
+
+/// Ends the owner's thread when the start is given up after it began.
+struct StopOwner(Option<crossbeam_channel::Sender<Message>>);
+
+impl StopOwner {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for StopOwner {
+    fn drop(&mut self) {
+        if let Some(queue) = self.0.take() {
+            let _owner_has_ended = queue.send(Message::Stop);
+        }
+    }
 }
 
 /// Held by the journal's event handler, which lives and dies with the writer's thread: if that

@@ -18,6 +18,7 @@
 //! | `begin`     | how does a journal begin that follows a lost one?                  |
 //! | `group`     | how do queued records become one write?                             |
 //! | `writer`    | when is what written, synced and confirmed?                         |
+//! | `memory`    | what may a journal of several copies do to its owner? (for tests)    |
 //!
 //! Positions that leave this crate are logical ([`JournalIndex`]); byte positions (LSN) do not.
 
@@ -26,6 +27,7 @@ mod error;
 mod frame;
 mod group;
 mod local;
+mod memory;
 mod prepare;
 mod recover;
 mod scan;
@@ -37,11 +39,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidemark_types::{JournalIndex, Tick};
+use tidemark_types::{JournalIndex, MonoTime, NodeId, Tick};
 
 pub use begin::begin_at;
 pub use error::JournalError;
 pub use local::LocalJournal;
+pub use memory::{Cluster, MemoryJournal};
 pub use recover::{CutReport, RecoveredRecord, Recovery, oldest_index, recover};
 pub use space::Usage;
 
@@ -129,6 +132,17 @@ impl AppendRequest {
     }
 }
 
+/// What a record is appended after. A journal that several brokers share tells by it whether its
+/// owner still is one and knows of every record before; one that does not is passed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct After {
+    /// Of the last [`JournalEvent::Owner`].
+    pub epoch: u32,
+    /// Tick of the record before: the last appended, or the last one told of; a start may know of a
+    /// higher one.
+    pub tick: Tick,
+}
+
 /// What the journal tells its owner, in order, on the journal's own thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JournalEvent {
@@ -138,6 +152,28 @@ pub enum JournalEvent {
     /// end of the process, and not yet a loss of power: `Confirmed` follows when it does. Never
     /// sent with [`SyncMode::Always`]; a `Confirmed` says the same of its own record.
     Written { index: JournalIndex, tick: Tick },
+    /// Every record after this one is lost: it was not durable, and whatever becomes of it is told
+    /// anew. What is appended from here on is dropped until the next [`JournalEvent::Owner`]. Never
+    /// of a record that was confirmed, and never from a journal on one disk.
+    Lost { index: JournalIndex, tick: Tick },
+    /// This broker owns the journal. It has been told of every record there is, appends the next one
+    /// after them under this epoch, which it was never told before, and with a tick above `floor`.
+    /// A journal on one disk says so once, first of all.
+    Owner { epoch: u32, floor: Tick },
+    /// Another broker owns the journal, or none that is known of. Comes after `Lost`, if anything was.
+    Follower { leader: Option<NodeId> },
+    /// To a follower: a durable record, after the one with this tick. A follower passes over one
+    /// whose predecessor is not its last: it has it already.
+    Record {
+        after: Tick,
+        record: RecoveredRecord,
+    },
+    /// To a follower: records up to this one are only to be had as a checkpoint of the owner's. No
+    /// journal of this release sends it.
+    Replaced { checkpoint: JournalIndex },
+    /// What is published may be shown until then by the monotonic clock; `None`: for ever, as nobody
+    /// else can own the journal.
+    Lease { until: Option<MonoTime> },
     /// The journal has stopped: what was not confirmed never will be, later appends are dropped.
     Failed { message: String },
     /// More than half of the slots are in use: a checkpoint and [`Journal::release_below`] are
@@ -167,8 +203,9 @@ pub trait Journal: Send + Sync {
     ///
     /// # Panics
     /// When the index is not the next one or the tick does not rise: the owner's state would no
-    /// longer be what replay makes of the journal.
-    fn append(&self, request: AppendRequest);
+    /// longer be what replay makes of the journal. (Not under an epoch that is over: then the record
+    /// is dropped.)
+    fn append(&self, after: After, request: AppendRequest);
     /// Declares that no checkpoint needs records below `index` any more. Their slots are reused.
     fn release_below(&self, index: JournalIndex);
     /// Asks that records up to `index` be synced now; `Confirmed` tells. A journal that confirms

@@ -14,8 +14,8 @@ use crate::slot::max_payload;
 use crate::space::Space;
 use crate::writer::Writer;
 use crate::{
-    Admission, AppendRequest, Journal, JournalEvent, JournalOptions, JournalStats, Recovery, Usage,
-    prepare,
+    Admission, After, AppendRequest, Journal, JournalEvent, JournalOptions, JournalStats, Recovery,
+    Usage, prepare,
 };
 
 /// How the journal ends.
@@ -29,6 +29,7 @@ pub(crate) enum Stop {
 
 /// What the owner, the writer thread and the preparer thread share.
 pub(crate) struct Shared {
+    pub epoch: u32,
     pub options: JournalOptions,
     pub disk: Arc<dyn Disk>,
     pub state: Mutex<State>,
@@ -78,6 +79,7 @@ impl Recovery {
     pub fn start(self, events: Box<dyn FnMut(JournalEvent) + Send>) -> LocalJournal {
         let last_index = JournalIndex(self.next_index.0 - 1);
         let shared = Arc::new(Shared {
+            epoch: self.epoch,
             options: self.options,
             disk: self.disk,
             state: Mutex::new(State {
@@ -172,17 +174,20 @@ impl Drop for LocalJournal {
 }
 
 impl Journal for LocalJournal {
-    fn append(&self, request: AppendRequest) {
+    fn append(&self, after: After, request: AppendRequest) {
         let payload_bytes = request.payload_bytes();
         assert!(
             payload_bytes <= self.max_record_bytes(),
             "record {} has {payload_bytes} bytes; the caller asks for max_record_bytes first",
             request.index
         );
+        assert_eq!(after.epoch, self.shared.epoch, "there is one owner");
         let mut state = self.shared.state.lock();
         // I1
         assert!(
-            request.index.0 == state.last_index.0 + 1 && request.tick > state.last_tick,
+            request.index.0 == state.last_index.0 + 1
+                && after.tick >= state.last_tick
+                && request.tick > after.tick,
             "record {} at tick {} does not follow record {} at tick {}",
             request.index,
             request.tick.0,

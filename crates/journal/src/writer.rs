@@ -132,6 +132,12 @@ impl Writer {
 
     /// The writer thread.
     pub(crate) fn run(mut self) {
+        // Nobody else can have this disk's journal.
+        (self.events)(JournalEvent::Owner {
+            epoch: self.epoch,
+            floor: self.last_tick,
+        });
+        (self.events)(JournalEvent::Lease { until: None });
         let ended = self.write_until_stopped();
         let mut state = self.shared.state.lock();
         state.writer_done = true;

@@ -65,6 +65,10 @@ pub enum Observation {
     TopicDeleted(Arc<TopicImage>),
     /// The metadata image changed in any way.
     MetadataChanged,
+    /// Records of this partition were lost: what is above the last record is not so.
+    TakenBack(TopicPartitionId),
+    /// The record that made this partition was lost.
+    NeverCreated(TopicPartitionId),
 }
 
 /// A record that does not fit the state it is applied to: a damaged journal, never a client's doing.

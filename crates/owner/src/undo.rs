@@ -16,8 +16,10 @@ use tidemark_txn_coordinator::TxnMeta;
 use tidemark_types::{ErrorCode, JournalIndex, LeaderEpoch, ProducerId, Tick, TopicPartitionId};
 
 use crate::Owner;
+use crate::apply::{ApplyError, Observation};
 use crate::command::{Now, Step};
 use crate::partition::Partition;
+use crate::record::Record;
 
 /// One thing as it was.
 #[derive(Debug)]
@@ -100,6 +102,52 @@ impl Owner {
         }
     }
 
+    /// True if records can be taken back.
+    pub fn keeps_undo(&self) -> bool {
+        self.undo.is_some()
+    }
+
+    /// The next tick is above this one: of records that others have written, or lost.
+    pub fn raise_tick_floor(&mut self, floor: Tick) {
+        self.tick_floor = self.tick_floor.max(floor);
+    }
+
+    /// Applies a durable record of another owner. `None`: it does not follow the last one, which
+    /// means that it was applied before.
+    pub fn follow(
+        &mut self,
+        after: Tick,
+        record: &Record,
+    ) -> Result<Option<Vec<Observation>>, ApplyError> {
+        if after != self.last_tick {
+            return Ok(None);
+        }
+        let observations = self.replay(record)?;
+        self.confirmed(record.index);
+        Ok(Some(observations))
+    }
+
+    /// Another broker owns the journal now: deadlines and groups' members are its business. Whoever
+    /// is parked is sent there. [`Owner::arm_after_replay`] takes it up again.
+    pub fn stop_owning(&mut self, now: &Now<'_>) -> Step {
+        let mut step = Step::default();
+        self.armed = false;
+        self.sweeps = None;
+        self.deadlines.clear();
+        self.deadline_of.clear();
+        for deletion in std::mem::take(&mut self.deletions) {
+            step.replies.push(deletion.given_up());
+        }
+        let effects = self.groups.unload(ErrorCode::NotCoordinator);
+        self.carry_out(effects, now, &mut step);
+        step
+    }
+
+    /// True from [`Owner::arm_after_replay`] on, until [`Owner::stop_owning`].
+    pub fn is_owning(&self) -> bool {
+        self.armed
+    }
+
     /// The journal has lost every record after `index`: the state is what it was then. Requests that
     /// are parked in a group whose records were lost are answered NOT_COORDINATOR, a deletion of
     /// topics that goes on over several records NOT_CONTROLLER.
@@ -116,6 +164,9 @@ impl Owner {
         let mut undo = self.undo.take().expect("the journal may lose records");
         let mut transactional_ids = BTreeSet::new();
         let mut groups = BTreeSet::new();
+        let mut partitions = BTreeSet::new();
+        let mut created = BTreeSet::new();
+        let mut metadata_changed = false;
         while undo
             .records
             .back()
@@ -126,7 +177,12 @@ impl Owner {
                 match &before {
                     Before::Transaction(id, _) => drop(transactional_ids.insert(id.clone())),
                     Before::Groups(_, undo) => groups.extend(undo.group_ids()),
-                    _ => {}
+                    Before::Batch { id, .. } | Before::Start { id, .. } => {
+                        partitions.insert(*id);
+                    }
+                    Before::Created(id) => drop(created.insert(*id)),
+                    Before::Metadata(_) => metadata_changed = true,
+                    Before::Producer { .. } | Before::Removed(_) => {}
                 }
                 self.take_back(before);
             }
@@ -134,11 +190,21 @@ impl Owner {
         }
         assert_eq!(self.last_index, index, "a confirmed record was lost");
         self.undo = Some(undo);
+        if metadata_changed {
+            step.observations.push(Observation::MetadataChanged);
+        }
+        let touched = partitions.difference(&created).copied();
+        step.observations
+            .extend(touched.map(Observation::TakenBack));
+        step.observations
+            .extend(created.into_iter().map(Observation::NeverCreated));
         for deletion in std::mem::take(&mut self.deletions) {
             step.replies.push(deletion.given_up());
         }
-        for id in transactional_ids {
-            self.rearm(&id, now);
+        if self.armed {
+            for id in transactional_ids {
+                self.rearm(&id, now);
+            }
         }
         for group_id in groups {
             let code = ErrorCode::NotCoordinator;

@@ -46,6 +46,14 @@ impl LeaderEpochs {
         self.entries.push((epoch, start_offset));
     }
 
+    /// The log ends at `end_offset` again, in `epoch`: what began later is forgotten.
+    pub fn truncate(&mut self, epoch: LeaderEpoch, end_offset: i64) {
+        while (self.entries.last()).is_some_and(|e| e.0 > epoch || e.1 > end_offset) {
+            self.entries.pop();
+        }
+        self.start(epoch, end_offset);
+    }
+
     /// Kafka's answer to "where did `epoch` end": the largest known epoch at or below it and the
     /// first offset that is not of it. The newest epoch ends at `log_end_offset`. `None` (-1 on
     /// the wire) for an epoch newer than all.

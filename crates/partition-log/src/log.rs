@@ -248,6 +248,25 @@ impl PartitionLog {
         inner.versions.push(version);
     }
 
+    /// The journal has lost every record above `tick`, none of which was published: their batches and
+    /// versions go. Write-behind has taken none of them.
+    pub fn lose(&self, tick: Tick) {
+        let mut inner = self.lock();
+        inner.versions.lose(tick);
+        let mut charge = 0;
+        while let Some(batch) = inner.tail.pop_back_if(|batch| batch.tick > tick) {
+            inner.end_offset = batch.base_offset;
+            inner.tail_bytes -= batch.bytes.len() as u64;
+            charge += batch.charge();
+        }
+        self.store.sub_tail_bytes(charge);
+        let newest = inner.versions.newest();
+        let end_offset = inner.end_offset;
+        inner.log_start_offset = newest.log_start_offset;
+        inner.aborted.truncate(end_offset);
+        inner.epochs.truncate(newest.leader_epoch, end_offset);
+    }
+
     /// Notes that the leader epoch rose, from the end of the log on.
     pub fn start_leader_epoch(&self, epoch: LeaderEpoch) {
         let mut inner = self.lock();

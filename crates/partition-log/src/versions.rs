@@ -46,6 +46,12 @@ impl Versions {
         }
     }
 
+    /// Drops what is above `tick`: it was lost. The newest at or below it was published and is here.
+    pub(crate) fn lose(&mut self, tick: Tick) {
+        let above = self.versions.partition_point(|v| v.tick <= tick);
+        self.versions.truncate(above.max(1));
+    }
+
     pub(crate) fn newest(&self) -> Version {
         *self.versions.back().expect("never empty")
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidemark_disk::{Disk, SimDisk};
 use tidemark_journal::{
-    AppendRequest, CutReport, Journal, JournalError, JournalEvent, JournalOptions, LocalJournal,
-    RecoveredRecord, recover,
+    After, AppendRequest, CutReport, Journal, JournalError, JournalEvent, JournalOptions,
+    LocalJournal, RecoveredRecord, recover,
 };
 use tidemark_types::{JournalIndex, Tick};
 
@@ -67,6 +67,12 @@ pub fn start_from(
         // The test may have stopped listening.
         let _ = sender.send(event);
     }));
+    let owner = JournalEvent::Owner {
+        epoch,
+        floor: highest_tick,
+    };
+    assert_eq!(events.recv(), Ok(owner), "first of all");
+    assert_eq!(events.recv(), Ok(JournalEvent::Lease { until: None }));
     Ok(Running {
         journal,
         events,
@@ -110,14 +116,19 @@ impl Running {
     pub fn append_as(&mut self, payload: &Bytes, must_sync: bool, unsettled: bool) {
         let half = payload.len() / 2;
         let tick = Tick(self.highest_tick.0 + 3);
-        self.journal.append(AppendRequest {
+        let after = After {
+            epoch: self.epoch,
+            tick: self.highest_tick,
+        };
+        let request = AppendRequest {
             index: JournalIndex(self.next_index),
             tick,
             wall_ms: 1_000 + self.next_index as i64,
             pieces: vec![payload.slice(..half), payload.slice(half..)],
             must_sync,
             unsettled,
-        });
+        };
+        self.journal.append(after, request);
         self.next_index += 1;
         self.highest_tick = tick;
     }
