@@ -220,3 +220,25 @@ fn transactions_whose_markers_are_gone_are_forgotten() {
     index.remove_markers(&[]);
     assert_eq!(index.entries(), left);
 }
+
+/// At every length, among them those at which a level comes or goes.
+#[test]
+fn what_was_taken_back_was_never_there() {
+    // First offsets in no order, as of transactions of very different lengths.
+    let all: Vec<AbortedTxn> = (0..2_200)
+        .map(|n: i64| txn(n % 7, n - (n * 7_919) % (n + 1), n))
+        .collect();
+    for keep in [0, 1, 31, 32, 33, 1_023, 1_024, 1_025, 2_199, 2_200] {
+        let mut cut = index(&all[..2_100.max(keep)]);
+        cut.truncate(keep as i64);
+        cut.check();
+        assert_eq!(cut.entries(), &all[..keep]);
+        for more in &all[keep..(keep + 40).min(all.len())] {
+            cut.push(*more);
+            cut.check();
+        }
+        let upper = all.len() as i64;
+        let kept = &all[..cut.len()];
+        assert_eq!(cut.lookup(upper / 2, upper), naive(kept, upper / 2, upper));
+    }
+}

@@ -167,11 +167,7 @@ impl Owner {
         let mut partitions = BTreeSet::new();
         let mut created = BTreeSet::new();
         let mut metadata_changed = false;
-        while undo
-            .records
-            .back()
-            .is_some_and(|record| record.index > index)
-        {
+        while undo.records.back().is_some_and(|r| r.index > index) {
             let record = undo.records.pop_back().expect("it was just looked at");
             for before in record.what.into_iter().rev() {
                 match &before {

@@ -254,7 +254,8 @@ impl PartitionLog {
         let mut inner = self.lock();
         inner.versions.lose(tick);
         let mut charge = 0;
-        while let Some(batch) = inner.tail.pop_back_if(|batch| batch.tick > tick) {
+        while inner.tail.back().is_some_and(|batch| batch.tick > tick) {
+            let batch = inner.tail.pop_back().expect("it was just looked at");
             inner.end_offset = batch.base_offset;
             inner.tail_bytes -= batch.bytes.len() as u64;
             charge += batch.charge();

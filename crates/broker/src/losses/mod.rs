@@ -128,6 +128,7 @@ impl World {
             identity,
             epoch: 1,
             cut_bytes: 0,
+            may_have_lost: false,
         };
         world.members[0].handle(Message::Begin { begin, to });
         let mut created = world.send(0, clients::create_topic());
@@ -221,10 +222,12 @@ fn member(
         store,
         clock: time.clone(),
         entropy: ids.clone(),
+        metrics: Default::default(),
         ticks: TickClock::new(&**time),
         epoch: None,
         waiting: Default::default(),
         next_token: 0,
+        unsettled: false,
     }
 }
 
