@@ -293,11 +293,12 @@ impl Maintenance {
     /// With a weak `journal.sync`: what clients were told of is synced now, as only that may be
     /// written behind.
     fn sync_journal(&self) {
+        let era = self.barrier.era();
         let released = self.barrier.released();
         if released > self.barrier.confirmed() {
             self.journal.request_sync(released);
             // If that fails the journal has stopped, and the barrier says so to everybody.
-            self.barrier.wait_confirmed(released, PATIENCE);
+            self.barrier.wait_confirmed(released, era, PATIENCE);
         }
     }
 
@@ -327,13 +328,14 @@ impl Maintenance {
             _ => return,
         };
         self.next_retention = now + self.retention_interval;
+        let era = self.barrier.era();
         let moved = self.retain();
         if let Some(done) = wanted {
             for record in moved
                 .into_iter()
                 .filter_map(|moved| moved.recv_timeout(PATIENCE).ok())
             {
-                self.barrier.wait_confirmed(record, PATIENCE);
+                self.barrier.wait_confirmed(record, era, PATIENCE);
             }
             let _nobody_waits_any_more = done.send(());
         }

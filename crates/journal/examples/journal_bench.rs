@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tidemark_disk::{Disk, DiskFile, OpenMode, OsDisk};
 use tidemark_journal::{
-    AppendRequest, Journal, JournalEvent, JournalOptions, LocalJournal, recover,
+    After, AppendRequest, Journal, JournalEvent, JournalOptions, LocalJournal, recover,
 };
 use tidemark_types::{JournalIndex, Tick};
 
@@ -97,6 +97,7 @@ struct Bench {
     dir: PathBuf,
     index: u64,
     tick: u64,
+    epoch: u32,
 }
 
 impl Bench {
@@ -110,6 +111,7 @@ impl Bench {
         let found = recover(Arc::new(OsDisk), options, from, &mut |_| Ok(()));
         let found = found.expect("a journal of this program");
         (self.index, self.tick) = (found.next_index.0, found.highest_tick.0);
+        self.epoch = found.epoch;
         let (sender, events) = channel();
         let journal = found.start(Box::new(move |event| drop(sender.send(event))));
         journal.release_below(JournalIndex(self.index));
@@ -126,17 +128,22 @@ impl Bench {
         loop {
             let goes_on = began.elapsed() < time;
             while goes_on && (sent_at.len() as u64) < IN_FLIGHT {
+                let after = After {
+                    epoch: self.epoch,
+                    tick: Tick(self.tick),
+                };
                 self.tick += 1;
                 let before = journal.usage().written_bytes;
-                sent_at.push_back(Instant::now());
-                journal.append(AppendRequest {
+                let request = AppendRequest {
                     index: JournalIndex(self.index),
                     tick: Tick(self.tick),
                     wall_ms: 0,
                     pieces: vec![payload.clone()],
                     must_sync: true,
                     unsettled: false,
-                });
+                };
+                sent_at.push_back(Instant::now());
+                journal.append(after, request);
                 self.index += 1;
                 if sent_at.len() == 1 {
                     // Taken by the writer before the next comes, so that each is a group of its own.
@@ -267,6 +274,7 @@ fn main() -> std::process::ExitCode {
         dir: options.dir.clone(),
         index: 0,
         tick: 0,
+        epoch: 0,
     };
     // All slots are made, and the bare writer's files.
     bench.journal(
