@@ -77,7 +77,7 @@ mod tests {
     use tidemark_disk::SimDisk;
 
     use super::*;
-    use crate::{AppendRequest, Journal, recover};
+    use crate::{After, AppendRequest, Journal, recover};
 
     #[test]
     fn a_journal_begins_anywhere_and_goes_on() {
@@ -119,14 +119,19 @@ mod tests {
         assert_eq!(recovery.highest_tick, Tick(9));
         assert!(seen.is_empty());
         let journal = recovery.start(Box::new(|_| {}));
-        journal.append(AppendRequest {
+        let after = After {
+            epoch: 4,
+            tick: Tick(9),
+        };
+        let request = AppendRequest {
             index: JournalIndex(500),
             tick: Tick(10),
             wall_ms: 0,
             pieces: vec![Bytes::from_static(b"first")],
             must_sync: true,
             unsettled: false,
-        });
+        };
+        journal.append(after, request);
         journal.shutdown();
         let (recovery, seen) = open();
         assert_eq!((recovery.epoch, seen), (4, vec![500]));

@@ -15,7 +15,9 @@ use tidemark_broker::{OWNER_BLOCK, OWNER_BLOCK_FORMAT};
 use tidemark_config::Settings;
 use tidemark_disk::{Disk, OsDisk};
 use tidemark_histcheck::Identity;
-use tidemark_journal::{AppendRequest, Journal, JournalEvent, JournalOptions, begin_at, recover};
+use tidemark_journal::{
+    After, AppendRequest, Journal, JournalEvent, JournalOptions, begin_at, recover,
+};
 use tidemark_owner::{Command, EndTxn, Now, Owner, Step, Token};
 use tidemark_partition_log::{
     Block, BlockKind, CheckpointHeader, CheckpointWriter, LeaderEpochs, SegmentManifest,
@@ -218,6 +220,10 @@ impl Writing<'_> {
         begin_at(&*disk, &options, first, tick, epoch).map_err(|e| e.to_string())?;
         let recovery = recover(disk, options, first, &mut |_| Ok(())).map_err(|e| e.to_string())?;
         let epoch = i32::try_from(recovery.epoch).unwrap_or(i32::MAX);
+        let mut after = After {
+            epoch: recovery.epoch,
+            tick: recovery.highest_tick,
+        };
         let (failed, failures) = std::sync::mpsc::channel();
         let journal = recovery.start(Box::new(move |event| {
             if let JournalEvent::Failed { message } = event {
@@ -235,16 +241,18 @@ impl Writing<'_> {
             tick: Tick::from_wall_ms(wall_ms),
             uuid: &mut uuid,
         };
-        let append = |step: Step| {
+        let mut append = |step: Step| {
             if let Some(record) = step.record {
-                journal.append(AppendRequest {
+                let request = AppendRequest {
                     index: record.index,
                     tick: record.tick,
                     wall_ms: record.wall_ms,
                     pieces: record.encode(),
                     must_sync: true,
                     unsettled: false,
-                });
+                };
+                journal.append(after, request);
+                after.tick = record.tick;
             }
         };
         append(owner.begin_journal_epoch(epoch, 0, &now));
