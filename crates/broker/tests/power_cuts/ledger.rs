@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::janitor::Kept;
 use parking_lot::Mutex;
 use tidemark_testkit::{FetchedRecord, Isolation, RawClient};
 
@@ -48,6 +49,7 @@ pub struct Ledger {
     pub plain_sent: i64,
     /// Topics that were acknowledged, and their ids once they were described.
     pub topics: BTreeMap<String, Option<[u8; 16]>>,
+    pub kept: Kept,
 }
 
 impl Ledger {

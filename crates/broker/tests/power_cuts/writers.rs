@@ -11,13 +11,14 @@ use tidemark_testkit::{
 };
 use tidemark_types::ErrorCode;
 
+use super::janitor;
 use super::ledger::{Fate, Ledger, PARTITIONS, PLAIN_GROUP, TOPIC, Txn};
 
 /// The broker is gone; what was asked last may have happened.
-struct Gone;
+pub struct Gone;
 
 /// What a call on a broker that loses its power came to.
-fn or_gone<T>(answer: Option<T>, error: impl Fn(&T) -> ErrorCode) -> Result<T, Gone> {
+pub fn or_gone<T>(answer: Option<T>, error: impl Fn(&T) -> ErrorCode) -> Result<T, Gone> {
     let answer = answer.ok_or(Gone)?;
     match error(&answer) {
         ErrorCode::None => Ok(answer),
@@ -31,7 +32,7 @@ fn or_gone<T>(answer: Option<T>, error: impl Fn(&T) -> ErrorCode) -> Result<T, G
     }
 }
 
-fn first_error<T>(result: Result<T, ErrorCode>) -> ErrorCode {
+pub fn first_error<T>(result: Result<T, ErrorCode>) -> ErrorCode {
     result.err().unwrap_or(ErrorCode::None)
 }
 
@@ -65,27 +66,34 @@ impl Writers {
     }
 
     /// Everybody works until the broker is gone.
-    pub async fn work(&mut self, broker: &TestBroker, ledger: &Mutex<Ledger>) {
+    pub async fn work(&mut self, broker: &TestBroker, ledger: &Mutex<Ledger>, checkpoints: u32) {
         self.rounds += 1;
         let [i0, i1] = &mut self.idempotent;
         let [t0, t1] = &mut self.transactional;
         let mut clients = Vec::new();
-        for _ in 0..7 {
+        for _ in 0..9 {
             clients.push(broker.client().await);
         }
-        let [c0, c1, c2, c3, c4, c5, c6] = &mut clients[..] else {
-            unreachable!("seven were made")
+        let [c0, c1, c2, c3, c4, c5, c6, c7, c8] = &mut clients[..] else {
+            unreachable!("nine were made")
         };
-        let gone: (_, _, _, _, _, _, _) = tokio::join!(
-            i0.work(c0, ledger),
-            i1.work(c1, ledger),
-            t0.work(c2, ledger),
-            t1.work(c3, ledger),
-            commit_offsets(c4, ledger),
-            create_topics(c5, ledger, self.rounds),
-            read(c6, ledger),
-        );
-        let (Err(Gone), Err(Gone), Err(Gone), Err(Gone), Err(Gone), Err(Gone), Err(Gone)) = gone;
+        let clients = async {
+            tokio::join!(
+                i0.work(c0, ledger),
+                i1.work(c1, ledger),
+                t0.work(c2, ledger),
+                t1.work(c3, ledger),
+                commit_offsets(c4, ledger),
+                create_topics(c5, ledger, self.rounds),
+                read(c6, ledger),
+                janitor::shorten(c7, ledger),
+                janitor::delete_topics(c8, ledger, self.rounds),
+            )
+        };
+        tokio::select! {
+            _all_are_gone = clients => {}
+            never = janitor::checkpoint(broker, checkpoints) => match never {},
+        }
     }
 
     /// New producer ids, for whom nothing was lost.
