@@ -18,7 +18,7 @@ use tidemark_partition_log::{
     remove_unreferenced,
 };
 use tidemark_types::{LeaderEpoch, Tick, TopicPartitionId};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::catalogue::{Catalogue, segment_rules};
 use crate::error::StartError;
@@ -76,8 +76,15 @@ impl Replay {
         let older = read_previous(&**disk, dir, directory_id, KNOWN_BLOCKS, generation)?;
         let all = checkpoint.blocks.iter();
         let named = named_by(all.chain(older.iter().flat_map(|c| &c.blocks)))?;
-        for file in remove_unreferenced(&self.store, &named)? {
-            info!("removed {file}: no checkpoint names it, its data is in the journal");
+        let removed = remove_unreferenced(&self.store, &named)?;
+        for file in &removed {
+            debug!("removed {file}: no checkpoint names it");
+        }
+        if !removed.is_empty() {
+            info!(
+                "removed {} files that no checkpoint names: what was in them is in the journal",
+                removed.len()
+            );
         }
         // What only the older checkpoint names goes with it: the one that is used is the first that
         // does not name it.

@@ -1,4 +1,5 @@
-//! What takes things away while the power goes: DeleteRecords, deletions of topics, checkpoints.
+//! What takes things away while the power goes: DeleteRecords, deletions of topics, compaction,
+//! checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -6,8 +7,9 @@ use std::convert::Infallible;
 use kafka_protocol::messages::DeleteTopicsRequest;
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use parking_lot::Mutex;
+use tidemark_record_batch::BatchBuilder;
 use tidemark_testkit::requests::{self, error_code};
-use tidemark_testkit::{Batch, Isolation, RawClient, TestBroker, produced, version};
+use tidemark_testkit::{Batch, Isolation, RawClient, TestBroker, WALL_START_MS, produced, version};
 use tidemark_types::ErrorCode;
 
 use super::ledger::Ledger;
@@ -15,6 +17,14 @@ use super::writers::{Gone, first_error, or_gone};
 
 /// A topic that is written to and shortened.
 pub const SHRINKING: &str = "shrinking";
+/// A compacted topic, of a few keys.
+pub const COMPACTED: &str = "compacted";
+pub const COMPACTED_CONFIGS: [(&str, &str); 3] = [
+    ("cleanup.policy", "compact"),
+    ("segment.bytes", "400"),
+    ("min.cleanable.dirty.ratio", "0"),
+];
+const KEYS: u64 = 5;
 /// Records that a deletion leaves.
 const LEFT: i64 = 3;
 
@@ -27,12 +37,33 @@ pub struct Kept {
     pub start_acked: i64,
     pub start_asked: i64,
     pub written: u64,
+    /// Per key of the compacted topic, the newest acknowledged record: its offset and number.
+    pub newest: BTreeMap<u64, (i64, u64)>,
+    pub overwritten: u64,
     /// Topics whose deletion was acknowledged.
     pub deleted: BTreeSet<String>,
 }
 
+/// Everything that takes away, until the broker is gone.
+pub async fn work(
+    [shorter, deleter, overwriter]: [&mut RawClient; 3],
+    ledger: &Mutex<Ledger>,
+    round: u32,
+    at_work: bool,
+) -> Result<Infallible, Gone> {
+    if at_work {
+        let gone: (_, _, _) = tokio::join!(
+            shorten(shorter, ledger),
+            delete_topics(deleter, ledger, round),
+            overwrite(overwriter, ledger),
+        );
+        let (Err(Gone), Err(Gone), Err(Gone)) = gone;
+    }
+    Err(Gone)
+}
+
 /// Writes, and deletes what it has written.
-pub async fn shorten(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Result<Infallible, Gone> {
+async fn shorten(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Result<Infallible, Gone> {
     loop {
         let number = {
             let kept = &mut ledger.lock().kept;
@@ -63,8 +94,28 @@ pub async fn shorten(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Result<I
     }
 }
 
+/// Writes the same few keys again and again.
+async fn overwrite(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Result<Infallible, Gone> {
+    loop {
+        let number = {
+            let kept = &mut ledger.lock().kept;
+            kept.overwritten += 1;
+            kept.overwritten
+        };
+        let key = number % KEYS;
+        let mut batch = BatchBuilder::new(WALL_START_MS);
+        let (name, value) = (format!("key-{key}"), number.to_string());
+        batch.push(Some(name.as_bytes()), Some(value.as_bytes()));
+        let request = requests::produce(None, [(COMPACTED, 0, batch.build().into())]);
+        let answer = client.try_send(version::PRODUCE, &request).await;
+        let answer = or_gone(answer, |a| first_error(produced(a)[0]))?;
+        let offset = produced(&answer)[0].expect("looked at above");
+        ledger.lock().kept.newest.insert(key, (offset, number));
+    }
+}
+
 /// Makes topics with a record each, and deletes them.
-pub async fn delete_topics(
+async fn delete_topics(
     client: &mut RawClient,
     ledger: &Mutex<Ledger>,
     round: u32,
@@ -89,10 +140,12 @@ pub async fn delete_topics(
     Err(Gone)
 }
 
-/// Checkpoints, so that cuts meet segments, their files and the recycling of slots too.
+/// Checkpoints and compaction, so that cuts meet segments, their files and the recycling of slots
+/// too.
 pub async fn checkpoint(broker: &TestBroker, times: u32) -> Infallible {
     for _ in 0..times {
         broker.broker().checkpoint().await;
+        broker.broker().compact().await;
     }
     std::future::pending().await
 }
@@ -127,6 +180,20 @@ pub async fn check(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Vec<String
         }
         kept.deleted.clone()
     };
+    let mut newest: BTreeMap<u64, (i64, u64)> = BTreeMap::new();
+    for record in client.read_all(COMPACTED, 0, ru).await {
+        let number: u64 = record.text().parse().unwrap_or(0);
+        newest.insert(number % KEYS, (record.offset, number));
+    }
+    for (key, acked) in &ledger.lock().kept.newest {
+        let found = newest.get(key);
+        // What was not answered may be there too, later.
+        if found.is_none_or(|found| found < acked) {
+            wrong.push(format!(
+                "lost: key {key} of {COMPACTED} is at {found:?}, {acked:?} was acknowledged"
+            ));
+        }
+    }
     for name in deleted {
         let described = client.describe_topic(&name).await;
         if error_code(described.error_code) != ErrorCode::UnknownTopicOrPartition {

@@ -10,7 +10,7 @@ mod writers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use janitor::SHRINKING;
+use janitor::{COMPACTED, COMPACTED_CONFIGS, SHRINKING};
 use ledger::{Ledger, PARTITIONS, TOPIC};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -32,6 +32,8 @@ struct Life {
     ledger: Arc<Mutex<Ledger>>,
     writers: Writers,
     rng: StdRng,
+    /// Every acknowledgement is synced: the janitor works, and nothing it was told may be undone.
+    strict: bool,
 }
 
 impl Life {
@@ -43,15 +45,20 @@ impl Life {
         let broker = TestBroker::builder()
             .seed(seed)
             .set("journal.sync", mode)
+            .set("segment.bytes.min", 14)
             .start()
             .await;
         let mut client = broker.client().await;
         client.create_topic(TOPIC, PARTITIONS).await;
         client.create_topic(SHRINKING, 1).await;
+        client
+            .create_topic_with(COMPACTED, 1, &COMPACTED_CONFIGS)
+            .await;
         let life = Life {
             ledger: Arc::default(),
             writers: Writers::new(&mut client).await,
             rng: StdRng::seed_from_u64(seed),
+            strict: mode == "always",
         };
         (life, broker)
     }
@@ -61,7 +68,7 @@ impl Life {
         let steps = self.rng.random_range(1..=MAX_STEPS);
         broker.disk().cut_power_after(steps);
         let disk = broker.disk().clone();
-        let checkpoints = self.rng.random_range(0..3);
+        let checkpoints = self.strict.then(|| self.rng.random_range(0..3));
         let mut work = Box::pin(self.writers.work(&broker, &self.ledger, checkpoints));
         tokio::select! {
             () = &mut work => assert!(disk.is_powered_off(), "clients stop for nothing else"),
@@ -116,7 +123,9 @@ impl Life {
         let mut wrong = ledger::torn(&mut client, &self.ledger).await;
         self.writers.end_open_transactions(&mut client).await;
         wrong.extend(ledger::check(&mut client, &self.ledger).await);
-        wrong.extend(janitor::check(&mut client, &self.ledger).await);
+        if self.strict {
+            wrong.extend(janitor::check(&mut client, &self.ledger).await);
+        }
         wrong
     }
 }
@@ -247,7 +256,8 @@ async fn live_through_cuts_in(mode: &str, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let stopped = life.work_until_the_cut(broker, seed).await;
         broker = match life.start(stopped).await {
-            Ok(broker) => broker,
+            // What was open is aborted by such a start, so the bytes do not say the same.
+            Ok((broker, _different)) => broker,
             Err(e) => panic!("{mode}, cut {seed}: the broker does not start: {e}"),
         };
         let (more, mut wrong) = life.forget_lost(&broker).await;

@@ -66,16 +66,22 @@ impl Writers {
     }
 
     /// Everybody works until the broker is gone.
-    pub async fn work(&mut self, broker: &TestBroker, ledger: &Mutex<Ledger>, checkpoints: u32) {
+    /// With a number of checkpoints the janitor works too.
+    pub async fn work(
+        &mut self,
+        broker: &TestBroker,
+        ledger: &Mutex<Ledger>,
+        checkpoints: Option<u32>,
+    ) {
         self.rounds += 1;
         let [i0, i1] = &mut self.idempotent;
         let [t0, t1] = &mut self.transactional;
         let mut clients = Vec::new();
-        for _ in 0..9 {
+        for _ in 0..10 {
             clients.push(broker.client().await);
         }
-        let [c0, c1, c2, c3, c4, c5, c6, c7, c8] = &mut clients[..] else {
-            unreachable!("nine were made")
+        let [c0, c1, c2, c3, c4, c5, c6, c7, c8, c9] = &mut clients[..] else {
+            unreachable!("ten were made")
         };
         let clients = async {
             tokio::join!(
@@ -86,13 +92,12 @@ impl Writers {
                 commit_offsets(c4, ledger),
                 create_topics(c5, ledger, self.rounds),
                 read(c6, ledger),
-                janitor::shorten(c7, ledger),
-                janitor::delete_topics(c8, ledger, self.rounds),
+                janitor::work([c7, c8, c9], ledger, self.rounds, checkpoints.is_some()),
             )
         };
         tokio::select! {
             _all_are_gone = clients => {}
-            never = janitor::checkpoint(broker, checkpoints) => match never {},
+            never = janitor::checkpoint(broker, checkpoints.unwrap_or(0)) => match never {},
         }
     }
 
