@@ -215,10 +215,18 @@ pub(crate) fn manifest(
 }
 
 /// Readers see the state that replay came to, as of its last tick.
-pub(crate) fn publish_replayed(owner: &Owner, catalogue: &Catalogue) {
+pub(crate) fn publish_replayed(owner: &Owner, catalogue: &Catalogue) -> Result<(), StartError> {
     let tick = owner.last_tick();
     for (id, log) in catalogue.logs().iter() {
         if let Some(partition) = owner.partition(*id) {
+            // Bytes that a sync had promised can be gone without a trace in the journal.
+            if log.end_offset() != partition.log_end_offset {
+                return Err(StartError::Replay(format!(
+                    "the log of {id} ends at {}, its state at {}: bytes that were synced are missing",
+                    log.end_offset(),
+                    partition.log_end_offset
+                )));
+            }
             log.start_leader_epoch(partition.leader_epoch());
             log.push_version(version(partition, tick));
             log.prune_versions(tick);
@@ -226,6 +234,7 @@ pub(crate) fn publish_replayed(owner: &Owner, catalogue: &Catalogue) {
     }
     catalogue.push_image(tick, Arc::new(owner.metadata().clone()), tick);
     catalogue.apply_segment_rules();
+    Ok(())
 }
 
 /// With a small budget the slots are smaller, so that it is many of them: two are kept for ends of

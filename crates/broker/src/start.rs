@@ -150,7 +150,7 @@ pub(crate) fn start(
     } = replay;
     let published = Published::new();
     published.publish(owner.last_tick());
-    publish_replayed(&owner, &catalogue);
+    publish_replayed(&owner, &catalogue)?;
     let barrier = Arc::new(Barrier::new(owner.last_index(), published.clone()));
     let (requests, request_queue) = crossbeam_channel::bounded::<Request>(64);
     let admission_slot: Arc<std::sync::OnceLock<Arc<Admission>>> = Arc::default();
