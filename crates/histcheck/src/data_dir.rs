@@ -251,12 +251,11 @@ impl Reading<'_> {
             None => listed.synced_end_offset,
         };
         let mut partition = Partition::starting_at(begin);
-        partition.log_start_offset = listed.log_start_offset.max(begin);
+        // What compaction has taken from the front does not move the log start.
+        partition.log_start_offset = listed.log_start_offset;
         if listed.segments.iter().any(|s| s.generation > 0) {
             partition.compacted = true;
             partition.complete = false;
-            // What compaction has taken from the front does not move the log start.
-            partition.log_start_offset = listed.log_start_offset;
         }
         for segment in &listed.segments {
             let names = SegmentFiles::new(id, segment.base_offset, segment.generation);
