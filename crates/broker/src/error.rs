@@ -51,6 +51,14 @@ pub enum StartError {
     /// The journal or a checkpoint says what cannot follow from what was before it.
     #[error("{0}; the data directory is damaged: restore it from a copy")]
     Replay(String),
+    /// Journal and checkpoints are gone, segments are not.
+    #[error(
+        "{} holds the segments of {partitions} partitions, and neither journal nor checkpoint: \
+         restore it from a copy, or see what `tidemark check {} --rebuild` can make of the segments",
+        path.display(),
+        path.display()
+    )]
+    Orphaned { path: PathBuf, partitions: usize },
     #[error("the broker's start was cut short: {0}")]
     Stopped(String),
 }

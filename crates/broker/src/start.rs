@@ -41,6 +41,7 @@ use crate::shared::Shared;
 const LOCK: &str = "lock";
 pub(crate) const JOURNAL: &str = "journal";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
+const PARTITIONS: &str = "partitions";
 /// Fetches that read segments at the same time.
 const DISK_READS: usize = 4;
 /// A start gives up when checkpoints do not free a slot in this time.
@@ -52,6 +53,30 @@ pub struct Seams {
     pub disk: Arc<dyn Disk>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
+}
+
+/// Without checkpoint and journal nothing says what the segments hold. A start would begin empty and
+/// take them for leftovers.
+fn refuse_orphaned_segments(disk: &dyn Disk, data_dir: &Path) -> Result<(), StartError> {
+    let entries = |name: &str| {
+        let dir = data_dir.join(name);
+        match disk.list(&dir) {
+            Ok(entries) => Ok(entries),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(StartError::io("list", &dir, e)),
+        }
+    };
+    let partitions = entries(PARTITIONS)?
+        .into_iter()
+        .filter(|entry| entry.is_dir);
+    let partitions = partitions.count();
+    if partitions == 0 || !entries(JOURNAL)?.is_empty() {
+        return Ok(());
+    }
+    Err(StartError::Orphaned {
+        path: data_dir.to_owned(),
+        partitions,
+    })
 }
 
 /// Opens the data directory, replays it and starts the threads. Blocks; the front is told when
@@ -100,6 +125,9 @@ pub(crate) fn start(
     let mut replay = Replay::new(settings, &store);
     let checkpoints = data_dir.join(CHECKPOINTS);
     let checkpoint = read_latest(&*disk, &checkpoints, identity.directory_id, KNOWN_BLOCKS)?;
+    if checkpoint.is_none() {
+        refuse_orphaned_segments(&*disk, &data_dir)?;
+    }
     if let Some(checkpoint) = &checkpoint {
         replay.restore(checkpoint, &disk, &checkpoints, &options)?;
     }

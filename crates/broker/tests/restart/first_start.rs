@@ -1,8 +1,10 @@
 //! The power goes during the very first start, at each of its steps: the next one succeeds.
 
 use std::future::Future;
+use std::path::Path;
 
-use tidemark_testkit::{Batch, Isolation, TestBroker, eventually};
+use tidemark_disk::Disk;
+use tidemark_testkit::{Batch, DATA_DIR, Isolation, TestBroker, eventually, raw_bytes};
 
 /// Runs a test on a runtime that does not wait, at the end, for starts that lost their disk.
 fn run(test: impl Future<Output = ()>) {
@@ -61,6 +63,31 @@ async fn cluster_ids(stopped: tidemark_testkit::StoppedBroker, step: u64) -> [St
     let values = client.read_values("t", 0, Isolation::ReadCommitted).await;
     assert_eq!(values, ["x"]);
     [first, client.cluster_id().await]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn segments_without_journal_and_checkpoint_are_never_taken_for_leftovers() {
+    let broker = TestBroker::start().await;
+    let mut client = broker.client().await;
+    client.create_topic("t", 1).await;
+    let batch = Batch::of(&["x"]).build();
+    client.produce("t", 0, batch).await.expect("a good batch");
+    let stopped = broker.stop().await;
+    let disk = stopped.disk().clone();
+    for name in ["journal", "checkpoints"] {
+        let dir = Path::new(DATA_DIR).join(name);
+        for entry in disk.list(&dir).expect("a directory") {
+            disk.remove_file(&dir.join(entry.name)).expect("a file");
+        }
+    }
+    let before = raw_bytes(&disk).0;
+    let refused = stopped.try_start().await.err().expect("it is damaged");
+    let why = refused.to_string();
+    assert!(
+        why.contains("segments of") && why.contains("--rebuild"),
+        "{why}"
+    );
+    assert_eq!(raw_bytes(&disk).0, before, "nothing was changed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
