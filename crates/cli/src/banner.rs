@@ -176,6 +176,7 @@ mod tests {
              listening  127.0.0.1:9092 (PLAINTEXT, PLAINTEXT); clients are told the address they dialled\n  \
              data       /srv/tidemark-data; synced before every acknowledgement\n  \
              security   OPEN: anyone who can connect may read and write\n  \
+             admin      http://127.0.0.1:9644/metrics; tidemark txn ls\n  \
              try        echo hello | kcat -b 127.0.0.1:9092 -P -t greetings; kcat -b 127.0.0.1:9092 -C -t greetings -e\n"
         );
         assert_eq!(text, expected);

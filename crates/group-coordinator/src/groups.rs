@@ -106,22 +106,28 @@ impl Groups {
             self.live.is_empty(),
             "groups are restored once, before any request"
         );
-        let with_members: Vec<(String, bool)> = (self.durable.values())
-            .flat_map(|state| &state.groups)
-            .filter_map(|(group_id, group)| Some((group_id, &group.metadata.as_ref()?.value)))
-            .filter(|(_, stored)| !stored.members.is_empty())
-            .map(|(group_id, stored)| (group_id.clone(), stored.is_to_rejoin()))
-            .collect();
-        for (group_id, is_to_rejoin) in with_members {
-            let max_size = self.config.max_size;
-            let mut step = self.step(&group_id, now, wall_ms);
-            step.restore_sessions();
-            if step.group.members.len() > max_size || is_to_rejoin {
-                step.prepare_rebalance();
-            }
-            let effects = step.effects;
-            assert!(effects.is_empty(), "nobody waits for an answer at a start");
+        let groups = self.durable.values().flat_map(|state| state.groups.keys());
+        for group_id in groups.cloned().collect::<Vec<_>>() {
+            self.restore_members(&group_id, now, wall_ms);
         }
+    }
+
+    /// Members of the stored generation of a group that is not live are members again.
+    pub(crate) fn restore_members(&mut self, group_id: &str, now: MonoTime, wall_ms: i64) {
+        let stored = self.durable_group(group_id);
+        let stored = stored.and_then(|group| group.metadata.as_ref());
+        let Some(stored) = stored.filter(|stored| !stored.value.members.is_empty()) else {
+            return;
+        };
+        let is_to_rejoin = stored.value.is_to_rejoin();
+        let max_size = self.config.max_size;
+        let mut step = self.step(group_id, now, wall_ms);
+        step.restore_sessions();
+        if step.group.members.len() > max_size || is_to_rejoin {
+            step.prepare_rebalance();
+        }
+        let effects = step.effects;
+        assert!(effects.is_empty(), "nobody waits for an answer yet");
     }
 
     /// Ends all soft state, as when the groups move elsewhere or the broker stops: everything that

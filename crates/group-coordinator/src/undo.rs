@@ -115,12 +115,7 @@ impl Groups {
             }
         }
         self.drop_live(group_id);
-        let stored = self.durable_group(group_id);
-        let stored = stored.and_then(|group| group.metadata.as_ref());
-        if stored.is_some_and(|stored| !stored.value.members.is_empty()) {
-            let mut step = self.step(group_id, now, wall_ms);
-            step.restore_sessions();
-        }
+        self.restore_members(group_id, now, wall_ms);
         effects
     }
 }
