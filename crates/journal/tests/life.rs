@@ -18,7 +18,8 @@ fn records_read_back_after_a_clean_stop_in_the_same_slot_and_epoch() {
     let mut first = start(&disk);
     assert!(first.clean && first.recovered.is_empty());
     assert_eq!((first.next_index, first.epoch), (1, 0));
-    let payloads: Vec<Bytes> = [0, 1, 7, 8, 100, 4096, 20_000]
+    // Small enough for one slot, however the records fall into groups and marks come between.
+    let payloads: Vec<Bytes> = [0, 1, 7, 8, 100, 4096]
         .iter()
         .enumerate()
         .map(|(i, len)| payload(i as u64 + 1, *len))
@@ -28,7 +29,7 @@ fn records_read_back_after_a_clean_stop_in_the_same_slot_and_epoch() {
 
     let mut second = start(&disk);
     assert!(second.clean && second.cut.is_none());
-    assert_eq!((second.next_index, second.epoch), (8, 0));
+    assert_eq!((second.next_index, second.epoch), (7, 0));
     assert_eq!(second.payloads(), payloads);
     for (i, record) in second.recovered.iter().enumerate() {
         let index = i as u64 + 1;
@@ -37,14 +38,14 @@ fn records_read_back_after_a_clean_stop_in_the_same_slot_and_epoch() {
         assert_eq!(record.wall_ms, 1_000 + index as i64);
         assert_eq!(record.epoch, 0);
     }
-    assert_eq!(second.highest_tick.0, 21);
-    second.append_and_wait(&payload(8, 50));
+    assert_eq!(second.highest_tick.0, 18);
+    second.append_and_wait(&payload(7, 50));
     second.journal.shutdown();
 
     let third = start(&disk);
     assert!(third.clean);
     assert_eq!(third.epoch, 0);
-    assert_eq!(third.payloads()[7], payload(8, 50));
+    assert_eq!(third.payloads()[6], payload(7, 50));
     assert_eq!(third.journal.usage().slots_in_use, 1);
 }
 
