@@ -106,6 +106,11 @@ impl Broker {
     pub async fn start_with(settings: Settings, seams: Seams) -> Result<Broker, StartError> {
         let settings = Arc::new(settings);
         let front = Arc::new(Front::new(settings.clone(), seams.clock.clone()));
+        let claimed = tokio::task::spawn_blocking({
+            let (settings, seams) = (settings.clone(), seams.clone());
+            move || start::claim(&settings, &seams)
+        });
+        let lock = (claimed.await).map_err(|e| StartError::Stopped(e.to_string()))??;
         let bound = Bound::bind_all(&settings).await?;
         let listeners = bound.iter().map(Bound::address).collect();
         let tasks = bound
@@ -114,7 +119,7 @@ impl Broker {
             .collect();
         let started = tokio::task::spawn_blocking({
             let front = front.clone();
-            move || start::start(&settings, &seams, &front)
+            move || start::start(&settings, &seams, lock, &front)
         })
         .await
         .map_err(|e| StartError::Stopped(e.to_string()))

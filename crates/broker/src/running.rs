@@ -12,6 +12,7 @@ use crate::compaction::Compaction;
 use crate::maintenance::Request;
 use crate::owner_thread::Message;
 use crate::shared::Shared;
+use crate::start::DataLock;
 
 /// What a start read of the journal: everything after the newest checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub(crate) struct Running {
     pub cluster_id: String,
     pub replayed: Replayed,
     /// Held until everything else has ended.
-    pub _lock: Box<dyn Send + Sync>,
+    pub _lock: DataLock,
 }
 
 impl Running {

@@ -55,6 +55,9 @@ pub struct Seams {
     pub entropy: Arc<dyn Entropy>,
 }
 
+/// The data directory is this process's own while this lives.
+pub(crate) type DataLock = Box<dyn Send + Sync>;
+
 /// Without checkpoint and journal nothing says what the segments hold. A start would begin empty and
 /// take them for leftovers.
 fn refuse_orphaned_segments(disk: &dyn Disk, data_dir: &Path) -> Result<(), StartError> {
@@ -79,31 +82,35 @@ fn refuse_orphaned_segments(disk: &dyn Disk, data_dir: &Path) -> Result<(), Star
     })
 }
 
-/// Opens the data directory, replays it and starts the threads. Blocks; the front is told when
-/// requests may come in.
+/// Makes the data directory and takes its lock, held as long as what this returns. Comes before the
+/// ports are bound: a second broker on the same data must not be seen to listen. Blocks.
+pub(crate) fn claim(settings: &Settings, seams: &Seams) -> Result<DataLock, StartError> {
+    let data_dir = &settings.data_dir;
+    let refused = |source| StartError::DataDir {
+        path: data_dir.clone(),
+        source,
+    };
+    create_dir_all_durable(&*seams.disk, data_dir).map_err(refused)?;
+    let lock = seams.disk.lock(&data_dir.join(LOCK));
+    lock.map_err(|e| match e.kind() {
+        std::io::ErrorKind::WouldBlock => StartError::InUse {
+            path: data_dir.clone(),
+        },
+        // Nothing else was tried in there: it is the directory that cannot be written to.
+        _ => refused(e),
+    })
+}
+
+/// Replays the data directory and starts the threads. Blocks; the front is told when requests may
+/// come in.
 pub(crate) fn start(
     settings: &Arc<Settings>,
     seams: &Seams,
+    lock: DataLock,
     front: &Arc<Front>,
 ) -> Result<Running, StartError> {
     let data_dir = settings.data_dir.clone();
     let disk = seams.disk.clone();
-    create_dir_all_durable(&*disk, &data_dir).map_err(|source| StartError::DataDir {
-        path: data_dir.clone(),
-        source,
-    })?;
-    let lock = disk
-        .lock(&data_dir.join(LOCK))
-        .map_err(|e| match e.kind() {
-            std::io::ErrorKind::WouldBlock => StartError::InUse {
-                path: data_dir.clone(),
-            },
-            // Nothing else was tried in there: it is the directory that cannot be written to.
-            _ => StartError::DataDir {
-                path: data_dir.clone(),
-                source: e,
-            },
-        })?;
     let identity = identify(settings, seams, &data_dir)?;
     let store = LogStore::open(
         disk.clone(),

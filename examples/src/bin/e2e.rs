@@ -1,9 +1,15 @@
 //! Produce-to-consume latency through stock librdkafka: one producer sends at a fixed rate, one
 //! consumer waits in a long poll; every record carries the moment it was sent.
 //!
+//! With `--disk` there is no broker: the same schedule of bare 4 KiB writes and syncs on a prewritten
+//! file, which is what the disk alone would allow.
+//!
 //! Prints p50, p99, p99.9 and the maximum of end-to-end and acknowledgement latency, in
 //! milliseconds.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -36,6 +42,9 @@ struct Args {
     warm_up: usize,
     #[arg(long, default_value_t = 100)]
     record_bytes: usize,
+    /// Write to a file in this directory instead of producing.
+    #[arg(long, value_name = "DIR")]
+    disk: Option<PathBuf>,
     /// One JSON object instead of a line of text.
     #[arg(long)]
     json: bool,
@@ -74,6 +83,11 @@ fn main() -> Result<()> {
         args.record_bytes >= 8,
         "a record holds at least its 8-byte time"
     );
+    if let Some(dir) = &args.disk {
+        let alone = disk_alone(dir, &args)?;
+        println!("{}", serde_json::json!({"disk_ms": alone.json()}));
+        return Ok(());
+    }
     let start = Instant::now();
     let total = args.count + args.warm_up;
 
@@ -188,6 +202,34 @@ fn main() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The latencies of writes that are due at the same moments as the records would be, each from when
+/// it was due: a slow sync delays those that wait behind it, as it does in a broker.
+fn disk_alone(dir: &Path, args: &Args) -> Result<Percentiles> {
+    const FRAME_BYTES: usize = 4096;
+    const FILE_BYTES: u64 = 64 << 20;
+    let path = dir.join("disk-alone");
+    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    let megabyte = vec![1_u8; 1 << 20];
+    for at in (0..FILE_BYTES).step_by(megabyte.len()) {
+        file.write_all_at(&megabyte, at)?;
+    }
+    file.sync_all()?;
+    let frame = [2_u8; FRAME_BYTES];
+    let interval = Duration::from_secs_f64(1.0 / args.rate as f64);
+    let total = args.count + args.warm_up;
+    let mut latencies = Vec::with_capacity(total);
+    let begin = Instant::now();
+    for n in 0..total {
+        let due = begin + interval * u32::try_from(n)?;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        file.write_all_at(&frame, n as u64 * FRAME_BYTES as u64 % FILE_BYTES)?;
+        file.sync_data()?;
+        latencies.push((0, nanos_since(due)));
+    }
+    std::fs::remove_file(&path)?;
+    Ok(Percentiles::of(&latencies[args.warm_up..]))
 }
 
 /// In milliseconds.
