@@ -97,9 +97,9 @@ no_panic_in() {
 # commit, the date and the machine. To be called in the folder of the source.
 save_output() {
   local dirty=""
+  git diff --quiet HEAD -- . ':!docs/results' 2>/dev/null || dirty=" with uncommitted changes"
   mkdir -p docs/results
   exec > >(tee "docs/results/$1.txt")
-  git diff --quiet HEAD 2>/dev/null || dirty=" with uncommitted changes"
   printf '%s\ncommit %s%s\n%s\n' "$2" "$(git rev-parse HEAD)" "$dirty" "$(date -u +%F)"
   printf '%s cores, %s\n\n' "$(nproc)" "$(sed -n '/^model name/ { s/.*: //p; q; }' /proc/cpuinfo)"
 }
