@@ -31,6 +31,8 @@ pub enum Outcome {
 struct Send {
     producer: usize,
     partition: Partition,
+    /// In a compacted topic only the newest record of a key has to stay. A producer has keys of its own.
+    key: Option<u32>,
     txn: Option<TxnId>,
     outcome: Outcome,
     /// Where the broker said that it is.
@@ -69,12 +71,14 @@ impl Ledger {
         producer: usize,
         topic: &str,
         partition: i32,
+        key: Option<u32>,
         txn: Option<TxnId>,
     ) -> SendId {
         let partition = (topic.to_owned(), partition);
         self.sends.push(Send {
             producer,
             partition,
+            key,
             txn,
             outcome: Outcome::Unknown,
             offset: None,
@@ -142,6 +146,79 @@ pub struct Evidence<'a> {
     pub raw: &'a Reads,
     /// Per transactional producer the group offset that its transactions carried; 0 without one.
     pub group_offsets: &'a BTreeMap<usize, i64>,
+    pub cleaning: &'a Cleaning,
+}
+
+/// What retention and compaction had the right to take away by the end of a run.
+#[derive(Default)]
+pub struct Cleaning {
+    /// Where each partition of a topic with retention began: asked before the final scans, and after them.
+    pub log_starts: BTreeMap<Partition, (i64, i64)>,
+    /// Topics of which the newest record of each key stays, if it is committed.
+    pub compacted: BTreeSet<String>,
+}
+
+/// Which records may be missing in the final scans.
+struct MayBeGone<'a> {
+    ledger: &'a Ledger,
+    cleaning: &'a Cleaning,
+    /// The offset of every record that an acknowledgement or a reader tells.
+    places: BTreeMap<SendId, i64>,
+    /// The newest record of each key that the final read_committed scan has.
+    newest: BTreeMap<(&'a Partition, usize, u32), SendId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taker {
+    Retention,
+    Compaction,
+}
+
+impl<'a> MayBeGone<'a> {
+    fn new(evidence: &Evidence<'a>) -> MayBeGone<'a> {
+        let ledger = evidence.ledger;
+        let mut places = BTreeMap::new();
+        for reads in [evidence.live, evidence.raw] {
+            places.extend(reads.positions().map(|(_, offset, id)| (id, offset)));
+        }
+        for (id, send) in ledger.sends.iter().enumerate() {
+            places.extend(send.offset.map(|offset| (id, offset)));
+        }
+        let mut newest = BTreeMap::new();
+        for (_, _, id) in evidence.committed.positions() {
+            if let Some(send) = ledger.sends.get(id)
+                && let Some(key) = send.key
+            {
+                let at = newest.entry((&send.partition, send.producer, key));
+                let newest = at.or_insert(id);
+                *newest = id.max(*newest);
+            }
+        }
+        MayBeGone {
+            ledger,
+            cleaning: evidence.cleaning,
+            places,
+            newest,
+        }
+    }
+
+    /// Who may have taken the record. A producer's records stand in the order of their numbers, so a higher
+    /// number under the same key is a newer value. Of a record whose offset nobody was told retention may have
+    /// taken it; it is then one whose outcome nobody knows either.
+    fn taker(&self, id: SendId) -> Option<Taker> {
+        let send = self.ledger.sends.get(id)?;
+        if let Some((_, start)) = self.cleaning.log_starts.get(&send.partition) {
+            let below = self.places.get(&id).is_none_or(|place| place < start);
+            return below.then_some(Taker::Retention);
+        }
+        if !self.cleaning.compacted.contains(&send.partition.0) {
+            return None;
+        }
+        let newest = self
+            .newest
+            .get(&(&send.partition, send.producer, send.key?))?;
+        (*newest > id).then_some(Taker::Compaction)
+    }
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -153,8 +230,12 @@ pub struct Verdict {
     pub duplicated: usize,
     pub torn: usize,
     pub aborted_read: usize,
-    /// Two values at one offset, an ack that names another offset, records of one producer out of order.
+    /// Two values at one offset, an ack that names another offset, records of one producer out of order, a record
+    /// below the log start.
     pub inconsistent: usize,
+    /// Acknowledged records that retention has taken, and that compaction has taken for a newer one of their key.
+    pub retired: usize,
+    pub superseded: usize,
     /// A sentence per finding, the first hundred.
     pub findings: Vec<String>,
 }
@@ -178,20 +259,30 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
         committed,
         raw,
         group_offsets,
+        cleaning,
     } = *evidence;
     let mut verdict = Verdict::default();
     let (visible, ever_visible) = (committed.ids(), live.ids());
+    let may_be_gone = MayBeGone::new(evidence);
 
-    // Transactions: how many of their records a read_committed reader sees in the end.
-    let mut parts: Vec<(usize, usize)> = vec![(0, 0); ledger.txns.len()];
+    // Transactions: how many of their records a read_committed reader sees in the end, of those that must be there
+    // if any is; and whether one was seen that is gone by now.
+    let mut parts: Vec<(usize, usize, bool)> = vec![(0, 0, false); ledger.txns.len()];
     for (id, send) in ledger.sends.iter().enumerate() {
         if let Some(txn) = send.txn {
-            parts[txn].0 += usize::from(visible.contains(&id));
-            parts[txn].1 += 1;
+            let (seen, all, was_seen) = &mut parts[txn];
+            let there = visible.contains(&id);
+            *was_seen |= there || ever_visible.contains(&id);
+            if there || may_be_gone.taker(id).is_none() {
+                *seen += usize::from(there);
+                *all += 1;
+            }
         }
     }
     let mut newest_visible: BTreeMap<usize, i64> = BTreeMap::new();
-    for (txn, &(seen, all)) in ledger.txns.iter().zip(&parts) {
+    // Transactions of which nothing is left that could tell how they ended.
+    let mut undecidable: BTreeSet<(usize, i64)> = BTreeSet::new();
+    for (txn, &(seen, all, was_seen)) in ledger.txns.iter().zip(&parts) {
         if seen > 0 && seen < all {
             verdict.torn += 1;
             verdict.find(format!(
@@ -204,14 +295,24 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
             Outcome::Fail => verdict.aborts += 1,
             Outcome::Unknown => verdict.commits += usize::from(seen == all && all > 0),
         }
-        if seen == all && all > 0 {
+        let committed = match (all, txn.outcome) {
+            (0, Outcome::Ok) => true,
+            (0, Outcome::Fail) => false,
+            (0, Outcome::Unknown) => {
+                undecidable.insert((txn.producer, txn.number));
+                was_seen
+            }
+            _ => seen == all,
+        };
+        if committed {
             let newest = newest_visible.entry(txn.producer).or_insert(0);
             *newest = (*newest).max(txn.number);
         }
     }
     for (&producer, &offset) in group_offsets {
         let newest = newest_visible.get(&producer).copied().unwrap_or(0);
-        if offset != newest {
+        let may_be = offset > newest && undecidable.contains(&(producer, offset));
+        if offset != newest && !may_be {
             verdict.torn += 1;
             verdict.find(format!(
                 "torn: producer {producer} has the group offset of transaction {offset}, its newest visible one is {newest}"
@@ -233,7 +334,13 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
         match outcome {
             Outcome::Ok => {
                 verdict.acked += 1;
-                if !visible.contains(&id) {
+                let taker = may_be_gone.taker(id);
+                if visible.contains(&id) {
+                } else if taker == Some(Taker::Retention) {
+                    verdict.retired += 1;
+                } else if taker == Some(Taker::Compaction) {
+                    verdict.superseded += 1;
+                } else {
                     verdict.lost += 1;
                     verdict.find(format!(
                         "lost: {} (acknowledged at offset {:?})",
@@ -246,7 +353,11 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
                 verdict.aborted_read += 1;
                 verdict.find(format!("aborted, and read: {}", name()));
             }
-            Outcome::Unknown if ever_visible.contains(&id) && !visible.contains(&id) => {
+            Outcome::Unknown
+                if ever_visible.contains(&id)
+                    && !visible.contains(&id)
+                    && may_be_gone.taker(id).is_none() =>
+            {
                 verdict.lost += 1;
                 verdict.find(format!(
                     "lost: {} (a read_committed reader had seen it)",
@@ -293,9 +404,20 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
             }
         }
     }
+    for (partition, offset, id) in raw.positions() {
+        let told = cleaning.log_starts.get(partition);
+        if let Some((start, _)) = told.filter(|(start, _)| offset < *start) {
+            verdict.inconsistent += 1;
+            verdict.find(format!(
+                "{}-{}: record {id} at {offset}, below the log start {start}",
+                partition.0, partition.1
+            ));
+        }
+    }
     for reads in [live, committed] {
         for (partition, offset, id) in reads.positions() {
-            if raw.at.get(partition).and_then(|log| log.get(&offset)) != Some(&id) {
+            let found = raw.at.get(partition).and_then(|log| log.get(&offset));
+            if found != Some(&id) && (found.is_some() || may_be_gone.taker(id).is_none()) {
                 verdict.inconsistent += 1;
                 verdict.find(format!(
                     "{}-{} offset {offset}: a reader saw record {id}, the final scan does not",
@@ -316,8 +438,8 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::{Evidence, Ledger, Outcome, Reads, Verdict, judge};
-    use std::collections::BTreeMap;
+    use super::{Cleaning, Evidence, Ledger, Outcome, Reads, Verdict, judge};
+    use std::collections::{BTreeMap, BTreeSet};
 
     /// One committed transaction over two partitions (records 0, 1), one aborted (2), one plain record (3).
     struct Story {
@@ -326,21 +448,22 @@ mod tests {
         committed: Reads,
         raw: Reads,
         group_offset: i64,
+        cleaning: Cleaning,
     }
 
     fn clean_story() -> Story {
         let mut ledger = Ledger::default();
         let first = ledger.begin(1, 1);
         for partition in 0..2 {
-            let id = ledger.send(1, "t", partition, Some(first));
+            let id = ledger.send(1, "t", partition, Some(0), Some(first));
             ledger.delivered(id, 0);
         }
         ledger.end(first, Outcome::Ok);
         let second = ledger.begin(1, 2);
-        let aborted = ledger.send(1, "t", 0, Some(second));
+        let aborted = ledger.send(1, "t", 0, Some(1), Some(second));
         ledger.delivered(aborted, 2);
         ledger.end(second, Outcome::Fail);
-        let plain = ledger.send(2, "t", 1, None);
+        let plain = ledger.send(2, "t", 1, Some(0), None);
         ledger.delivered(plain, 2);
 
         let mut story = Story {
@@ -349,6 +472,7 @@ mod tests {
             committed: Reads::default(),
             raw: Reads::default(),
             group_offset: 1,
+            cleaning: Cleaning::default(),
         };
         for (partition, offset, id) in [(0, 0, 0), (1, 0, 1), (1, 2, 3)] {
             story.committed.saw("t", partition, offset, id);
@@ -366,6 +490,7 @@ mod tests {
             live,
             committed,
             raw,
+            cleaning,
             ..
         } = story;
         judge(&Evidence {
@@ -374,6 +499,7 @@ mod tests {
             committed,
             raw,
             group_offsets: &group_offsets,
+            cleaning,
         })
     }
 
@@ -452,12 +578,62 @@ mod tests {
         assert!(verdict(&story).inconsistent >= 1);
 
         let mut story = clean_story();
-        let earlier = story.ledger.send(2, "t", 1, None);
-        let later = story.ledger.send(2, "t", 1, None);
+        let earlier = story.ledger.send(2, "t", 1, Some(0), None);
+        let later = story.ledger.send(2, "t", 1, Some(0), None);
         for (offset, id) in [(3, later), (4, earlier)] {
             story.raw.saw("t", 1, offset, id);
             story.committed.saw("t", 1, offset, id);
         }
         assert_eq!(verdict(&story).inconsistent, 1);
+    }
+
+    #[test]
+    fn what_retention_took_is_not_lost_and_what_it_must_leave_is() {
+        let mut story = clean_story();
+        for partition in 0..2 {
+            forget(&mut story.committed, partition, 0);
+            forget(&mut story.raw, partition, 0);
+        }
+        assert!(verdict(&story).lost > 0);
+        // Both partitions begin behind the committed transaction: its end is known from its client alone.
+        for partition in 0..2 {
+            let at = ("t".to_owned(), partition);
+            story.cleaning.log_starts.insert(at, (1, 1));
+        }
+        let right = verdict(&story);
+        assert!(right.is_clean(), "{:?}", right.findings);
+        assert_eq!((right.retired, right.lost), (2, 0));
+        // A record behind the log start is lost all the same.
+        forget(&mut story.committed, 1, 2);
+        forget(&mut story.raw, 1, 2);
+        assert_eq!(verdict(&story).lost, 1);
+    }
+
+    #[test]
+    fn a_record_below_a_log_start_that_was_told_is_found() {
+        let mut story = clean_story();
+        story.cleaning.log_starts.insert(("t".into(), 1), (1, 1));
+        assert_eq!(verdict(&story).inconsistent, 1);
+    }
+
+    #[test]
+    fn a_key_keeps_its_newest_value() {
+        let mut story = clean_story();
+        story.cleaning.compacted = BTreeSet::from(["t".to_owned()]);
+        let newer = story.ledger.send(2, "t", 1, Some(0), None);
+        story.ledger.delivered(newer, 4);
+        for reads in [&mut story.committed, &mut story.raw] {
+            reads.saw("t", 1, 4, newer);
+            forget(reads, 1, 2); // record 3, of the same producer and key
+        }
+        let right = verdict(&story);
+        assert!(right.is_clean(), "{:?}", right.findings);
+        assert_eq!(right.superseded, 1);
+        // Nothing newer is there for the newest, and another producer's key supersedes nothing.
+        for reads in [&mut story.committed, &mut story.raw] {
+            forget(reads, 1, 4);
+            forget(reads, 1, 0);
+        }
+        assert!(verdict(&story).lost >= 2);
     }
 }

@@ -2,6 +2,7 @@
 //! example to copy from and stands alone.
 
 pub mod broker_process;
+pub mod cleaning;
 pub mod latency;
 pub mod ledger;
 pub mod transaction;

@@ -2,12 +2,14 @@
 //!
 //! Idempotent producers and transactional producers write numbered records over several topics and partitions,
 //! read_committed consumers follow; the broker is killed at random moments and started again over the same data.
-//! In the end everything is read once more and compared with what the clients were told. Run by
-//! `scripts/prove kill9`. The last line:
+//! One topic loses its old segments to retention by size, another is compacted. In the end everything is read once
+//! more and compared with what the clients were told: a record may be missing below the log start of the former, and
+//! in the latter when a newer one of its key is there. Run by `scripts/prove kill9`, which sets the broker's intervals.
+//! The last line:
 //!
-//! `kill9: rounds=N acked=... commits=... aborts=... lost=0 duplicated=0 torn=0 aborted_read=0`
+//! `kill9: rounds=N acked=... commits=... aborts=... lost=0 duplicated=0 torn=0 aborted_read=0 compactions=N segments_retired=N`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,10 +30,22 @@ use rdkafka::message::{DeliveryResult, Message};
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, PurgeConfig, ThreadedProducer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidemark_examples::broker_process::{BrokerProcess, free_port};
-use tidemark_examples::ledger::{Evidence, Ledger, Outcome, Reads, TxnId, judge};
+use tidemark_examples::cleaning::{Segments, compactions};
+use tidemark_examples::ledger::{
+    Cleaning, Evidence, Ledger, Outcome, Reads, TxnId, Verdict, judge,
+};
 use tidemark_examples::transaction::{Remedy, decided, remedy, wait_for_deliveries};
 
-const TOPICS: [&str; 3] = ["kill9-a", "kill9-b", "kill9-c"];
+const TOPICS: [&str; 5] = ["kill9-a", "kill9-b", "kill9-c", EXPIRING, COMPACTED];
+/// Keeps `RETENTION_BYTES` in segments of `SEGMENT_BYTES`.
+const EXPIRING: &str = "kill9-expiring";
+/// Keeps the newest of `KEYS` keys of each producer.
+const COMPACTED: &str = "kill9-compacted";
+const SEGMENT_BYTES: i64 = 8 * 1024;
+const RETENTION_BYTES: i64 = 24 * 1024;
+const KEYS: u32 = 8;
+/// No offset takes more bytes: a record alone in its batch, or a marker.
+const MAX_BYTES_PER_OFFSET: i64 = 320;
 /// Carries only group offsets: the number of the newest transaction of a producer.
 const NUMBERS: &str = "kill9-numbers";
 const PARTITIONS: i32 = 3;
@@ -67,6 +81,12 @@ struct Args {
     /// Fail with fewer aborted transactions; default 2 a round
     #[arg(long)]
     min_aborts: Option<usize>,
+    /// Fail with fewer finished runs of compaction; default 1 in 2 rounds
+    #[arg(long)]
+    min_compactions: Option<usize>,
+    /// Fail with fewer segments that retention has taken; default 1 a round
+    #[arg(long)]
+    min_retired: Option<usize>,
 }
 
 fn main() -> ExitCode {
@@ -90,6 +110,8 @@ struct Shared {
     acked: AtomicUsize,
     committed: AtomicUsize,
     aborted: AtomicUsize,
+    /// The highest log start that was told, by partition of `EXPIRING`.
+    log_starts: Mutex<BTreeMap<i32, i64>>,
     complaints: Mutex<Vec<String>>,
 }
 
@@ -145,6 +167,7 @@ fn run(args: &Args) -> Result<bool> {
         acked: AtomicUsize::new(0),
         committed: AtomicUsize::new(0),
         aborted: AtomicUsize::new(0),
+        log_starts: Mutex::default(),
         complaints: Mutex::default(),
     });
     create_topics(&shared)?;
@@ -166,7 +189,7 @@ fn run(args: &Args) -> Result<bool> {
             }
         }));
     }
-    let readers: Vec<_> = (0..READERS)
+    let mut readers: Vec<_> = (0..READERS)
         .map(|reader| {
             let shared = shared.clone();
             thread::spawn(move || {
@@ -176,12 +199,22 @@ fn run(args: &Args) -> Result<bool> {
             })
         })
         .collect();
+    readers.push({
+        let shared = shared.clone();
+        thread::spawn(move || {
+            if let Err(error) = watch_log_starts(&shared) {
+                shared.complain(format!("the log starts: {error:#}"));
+            }
+        })
+    });
 
+    let mut segments = Segments::default();
     let killed = kill_rounds(
         args,
         &mut broker,
         &shared,
         StdRng::seed_from_u64(seed ^ 0xdead),
+        || segments.look(&data),
     );
     shared.stop_writing.store(true, Ordering::Relaxed);
     if killed.is_err() {
@@ -196,7 +229,10 @@ fn run(args: &Args) -> Result<bool> {
     for reader in readers {
         let _ = reader.join();
     }
-    report(args, &shared, &broker)
+    let clean = report(&shared, &broker)?;
+    segments.look(&data);
+    let compactions = compactions(&args.dir.join("broker.log"), COMPACTED);
+    Ok(clean.told(args, compactions, segments.retired()))
 }
 
 fn create_topics(shared: &Shared) -> Result<()> {
@@ -205,6 +241,19 @@ fn create_topics(shared: &Shared) -> Result<()> {
         .iter()
         .map(|name| NewTopic::new(name, PARTITIONS, TopicReplication::Fixed(1)))
         .collect();
+    let (segment, retention) = (SEGMENT_BYTES.to_string(), RETENTION_BYTES.to_string());
+    for topic in &mut topics {
+        if topic.name == EXPIRING {
+            topic.config = vec![("segment.bytes", &segment), ("retention.bytes", &retention)];
+        } else if topic.name == COMPACTED {
+            topic.config = vec![
+                ("segment.bytes", &segment),
+                ("cleanup.policy", "compact"),
+                ("min.cleanable.dirty.ratio", "0.1"),
+                ("delete.retention.ms", "1000"),
+            ];
+        }
+    }
     topics.push(NewTopic::new(
         NUMBERS,
         TRANSACTIONAL_PRODUCERS as i32,
@@ -225,6 +274,7 @@ fn kill_rounds(
     broker: &mut BrokerProcess,
     shared: &Shared,
     mut random: StdRng,
+    mut while_dead: impl FnMut(),
 ) -> Result<()> {
     for round in 1..=args.rounds {
         let hasty = random.random_ratio(1, 5);
@@ -244,6 +294,7 @@ fn kill_rounds(
         }
         thread::sleep(Duration::from_millis(uptime_ms));
         broker.kill()?;
+        while_dead();
         thread::sleep(Duration::from_millis(random.random_range(0..100)));
         broker.start()?;
         eprintln!(
@@ -290,11 +341,15 @@ fn send_numbered(
 ) -> Result<(), KafkaError> {
     let topic = TOPICS[random.random_range(0..TOPICS.len())];
     let partition = random.random_range(0..PARTITIONS);
-    let id = shared.ledger().send(index, topic, partition, txn);
+    let key = random.random_range(0..KEYS);
+    let id = shared
+        .ledger()
+        .send(index, topic, partition, Some(key), txn);
+    let key = format!("{index}-{key}");
     let payload = format!("{id} {}", "x".repeat(random.random_range(0..200)));
     let mut record = BaseRecord::with_opaque_to(topic, id)
         .partition(partition)
-        .key("")
+        .key(&key)
         .payload(&payload);
     loop {
         match producer.send(record) {
@@ -494,6 +549,8 @@ fn reader(shared: &Shared, isolation: &str) -> Result<BaseConsumer> {
         .set("enable.auto.commit", "false")
         .set("isolation.level", isolation)
         .set("enable.partition.eof", "true")
+        // Retention may have taken what is asked for.
+        .set("auto.offset.reset", "earliest")
         .set("fetch.wait.max.ms", "100")
         .create()?;
     consumer.assign(&everything()?)?;
@@ -539,6 +596,45 @@ fn follow(shared: &Shared, reader_index: usize) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Asks where the partitions begin: a log start that was told does not go back.
+fn watch_log_starts(shared: &Shared) -> Result<()> {
+    let consumer = reader(shared, "read_committed")?;
+    while !shared.stop_reading.load(Ordering::Relaxed) {
+        for partition in 0..PARTITIONS {
+            // Most errors are those of a broker that was killed.
+            if let Ok((start, _)) = consumer.fetch_watermarks(EXPIRING, partition, CALL) {
+                see_log_start(shared, partition, start);
+            }
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn see_log_start(shared: &Shared, partition: i32, start: i64) {
+    let mut starts = (shared.log_starts.lock()).unwrap_or_else(PoisonError::into_inner);
+    let told = starts.insert(partition, start).unwrap_or(0);
+    if start < told {
+        shared.complain(format!(
+            "{EXPIRING}-{partition} began at {told} and begins at {start} now"
+        ));
+    }
+}
+
+/// Where the partitions begin; with it what is left of each, in offsets.
+fn log_starts(shared: &Shared) -> Result<BTreeMap<i32, (i64, i64)>> {
+    let consumer = reader(shared, "read_uncommitted")?;
+    let mut starts = BTreeMap::new();
+    for partition in 0..PARTITIONS {
+        let (start, end) = consumer
+            .fetch_watermarks(EXPIRING, partition, PATIENCE)
+            .context("the log start of a broker that nobody kills")?;
+        see_log_start(shared, partition, start);
+        starts.insert(partition, (start, end - start));
+    }
+    Ok(starts)
 }
 
 /// Reads everything up to the ends of all partitions.
@@ -616,23 +712,47 @@ fn group_offsets(shared: &Shared) -> Result<BTreeMap<usize, i64>> {
     Ok(offsets)
 }
 
-fn report(args: &Args, shared: &Shared, broker: &BrokerProcess) -> Result<bool> {
+/// What was found in the end, but for what the files and the log tell.
+struct Finding {
+    verdict: Verdict,
+    clean: bool,
+}
+
+fn report(shared: &Shared, broker: &BrokerProcess) -> Result<Finding> {
     wait_until_settled(shared)?;
+    let before = log_starts(shared)?;
     let (committed, raw) = (
         scan(shared, "read_committed")?,
         scan(shared, "read_uncommitted")?,
     );
+    let after = log_starts(shared)?;
+    let mut cleaning = Cleaning {
+        compacted: BTreeSet::from([COMPACTED.to_owned()]),
+        ..Cleaning::default()
+    };
+    let mut clean = true;
+    for (partition, (start, left)) in after {
+        let starts = (before[&partition].0, start);
+        (cleaning.log_starts).insert((EXPIRING.to_owned(), partition), starts);
+        if start > 0 && left * MAX_BYTES_PER_OFFSET < RETENTION_BYTES {
+            eprintln!(
+                "{EXPIRING}-{partition}: retention has left {left} offsets, which cannot be {RETENTION_BYTES} bytes"
+            );
+            clean = false;
+        }
+    }
     let verdict = judge(&Evidence {
         ledger: &shared.ledger(),
         live: &shared.live.lock().unwrap_or_else(PoisonError::into_inner),
         committed: &committed,
         raw: &raw,
         group_offsets: &group_offsets(shared)?,
+        cleaning: &cleaning,
     });
     for finding in &verdict.findings {
         eprintln!("{finding}");
     }
-    let mut clean = verdict.is_clean();
+    clean &= verdict.is_clean();
     if verdict.inconsistent > 0 {
         eprintln!("{} inconsistent offsets", verdict.inconsistent);
     }
@@ -646,39 +766,53 @@ fn report(args: &Args, shared: &Shared, broker: &BrokerProcess) -> Result<bool> 
         .unwrap_or_else(PoisonError::into_inner)
         .len();
     clean &= panics.is_empty() && complaints == 0;
-    let minimums = [
-        (
-            "acked",
-            verdict.acked,
-            args.min_acked.unwrap_or(100 * args.rounds),
-        ),
-        (
-            "commits",
-            verdict.commits,
-            args.min_commits.unwrap_or(10 * args.rounds),
-        ),
-        (
-            "aborts",
-            verdict.aborts,
-            args.min_aborts.unwrap_or(2 * args.rounds),
-        ),
-    ];
-    for (name, got, minimum) in minimums {
-        if got < minimum {
-            eprintln!("too little happened: {name}={got}, at least {minimum} is asked for");
-            clean = false;
-        }
-    }
-    println!(
-        "kill9: rounds={} acked={} commits={} aborts={} lost={} duplicated={} torn={} aborted_read={}",
-        args.rounds,
-        verdict.acked,
-        verdict.commits,
-        verdict.aborts,
-        verdict.lost,
-        verdict.duplicated,
-        verdict.torn,
-        verdict.aborted_read
+    eprintln!(
+        "of the acknowledged records retention has taken {}, and compaction {} for newer ones",
+        verdict.retired, verdict.superseded
     );
-    Ok(clean)
+    Ok(Finding { verdict, clean })
+}
+
+impl Finding {
+    /// Prints the last line; whether everything is as it must be and enough happened.
+    fn told(self, args: &Args, compactions: usize, segments_retired: usize) -> bool {
+        let Finding { verdict, mut clean } = self;
+        let rounds = args.rounds;
+        let minimums = [
+            ("acked", verdict.acked, args.min_acked, 100 * rounds),
+            ("commits", verdict.commits, args.min_commits, 10 * rounds),
+            ("aborts", verdict.aborts, args.min_aborts, 2 * rounds),
+            (
+                "compactions",
+                compactions,
+                args.min_compactions,
+                rounds.div_ceil(2),
+            ),
+            (
+                "segments_retired",
+                segments_retired,
+                args.min_retired,
+                rounds,
+            ),
+        ];
+        for (name, got, asked, default) in minimums {
+            let minimum = asked.unwrap_or(default);
+            if got < minimum {
+                eprintln!("too little happened: {name}={got}, at least {minimum} is asked for");
+                clean = false;
+            }
+        }
+        println!(
+            "kill9: rounds={rounds} acked={} commits={} aborts={} lost={} duplicated={} torn={} aborted_read={} \
+             compactions={compactions} segments_retired={segments_retired}",
+            verdict.acked,
+            verdict.commits,
+            verdict.aborts,
+            verdict.lost,
+            verdict.duplicated,
+            verdict.torn,
+            verdict.aborted_read
+        );
+        clean
+    }
 }
