@@ -15,6 +15,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// The child and how to start it again over the same data.
 pub struct BrokerProcess {
     command: Vec<String>,
+    environment: Vec<(String, String)>,
     port: u16,
     log: PathBuf,
     child: Option<Child>,
@@ -39,10 +40,16 @@ impl BrokerProcess {
         }
         Ok(BrokerProcess {
             command,
+            environment: Vec::new(),
             port,
             log: log.to_path_buf(),
             child: None,
         })
+    }
+
+    /// A variable of the environment of every start to come.
+    pub fn set_env(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
     }
 
     pub fn address(&self) -> String {
@@ -65,6 +72,7 @@ impl BrokerProcess {
             .with_context(|| format!("cannot open {}", self.log.display()))?;
         let child = Command::new(&self.command[0])
             .args(&self.command[1..])
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -1,4 +1,4 @@
-//! An independent reader of a stopped data directory.
+//! An independent reader of a stopped data directory, and a checker of recorded histories ([`history`]).
 //!
 //! It shares no code with the broker: the formats are read from `docs/formats.md` alone, so that a
 //! mistake in the broker's own reading or writing shows here as a contradiction. From the raw bytes
@@ -30,6 +30,7 @@
 //! | `compare` | does a checkpoint say what the batches say? |
 //! | `files` | where do the bytes come from? |
 //! | `finding` | how is it told what is wrong? |
+//! | [`history`] | can a broker that keeps its promises have answered clients so? |
 //!
 //! Nothing here panics on any bytes, and nothing is sized by a claimed count.
 
@@ -42,6 +43,7 @@ mod files;
 mod finding;
 mod frame;
 mod groups;
+pub mod history;
 mod identity;
 mod ids;
 mod internal;
