@@ -1,6 +1,6 @@
-// A Kafka Streams application with exactly_once_v2: two aggregations, each behind a repartition topic and with a changelog.
+// A Kafka Streams application: two aggregations, each behind a repartition topic and with a changelog.
 //
-//   Streams HOST:PORT APPLICATION_ID STATE_DIR
+//   Streams HOST:PORT APPLICATION_ID STATE_DIR GUARANTEE SESSION_TIMEOUT_MS [GROUP_INSTANCE_ID]
 //
 // Topic `input` has sequence numbers 0, 1, 2 ... per key. Topic `output` gets, for each of them, what the first aggregation
 // knows of the key by then: "number count breaks", breaks being the numbers that did not follow the one before. Topic
@@ -28,15 +28,17 @@ public class Streams {
         settings.put("bootstrap.servers", args[0]);
         settings.put("application.id", args[1]);
         settings.put("state.dir", args[2]);
-        settings.put("processing.guarantee", "exactly_once_v2");
+        settings.put("processing.guarantee", args[3]);
         settings.put("num.stream.threads", "2");
         settings.put("num.standby.replicas", "1");
         // Every update goes on to the next stage.
         settings.put("statestore.cache.max.bytes", "0");
         settings.put("commit.interval.ms", "100");
-        // A dead instance is missed after the least time that Kafka allows.
-        settings.put("session.timeout.ms", "6000");
-        settings.put("heartbeat.interval.ms", "1000");
+        settings.put("session.timeout.ms", args[4]);
+        settings.put("heartbeat.interval.ms", "500");
+        if (args.length > 5) {
+            settings.put("group.instance.id", args[5]);
+        }
         settings.put("auto.offset.reset", "earliest");
         settings.put("repartition.purge.interval.ms", "5000");
         // Small enough for changelogs to be compacted while the application runs.

@@ -29,9 +29,11 @@ from lib import Broker, Faults, Java, Numbers, create_topics, read_all
 
 PARTITIONS = 3
 SECONDS_BETWEEN_KILLS = (2.0, 5.0)
+# In a group a dead member is waited for: the copier's session is 10 seconds.
+SECONDS_BETWEEN_KILLS_IN_A_GROUP = (7.0, 10.0)
 SECONDS_TO_FINISH = 300
 LEAST_RECORDS_PER_SECOND = 200
-TRANSACTION_SIZE = 20
+TRANSACTION_SIZE = 10
 
 
 class Run:
@@ -48,8 +50,8 @@ class Run:
 
     def producer(self, topic, records, transactional_id):
         return self.java(transactional_id, "ProducerPerformance", "--topic", topic, "--num-records", records,
-                         "--throughput", self.options.rate, "--payload-monotonic", "--producer-props",
-                         f"bootstrap.servers={self.broker.address}", "reconnect.backoff.ms=20",
+                         "--throughput", self.options.rate, "--payload-monotonic", "--bootstrap-server",
+                         self.broker.address, "--command-property", "reconnect.backoff.ms=20",
                          "--transactional-id", transactional_id, "--transaction-duration-ms", 200)  # fmt: skip
 
     def copier(self, partition, output, group, *more):
@@ -116,14 +118,18 @@ class Run:
 
     def copy(self, output, *more):
         copiers = [self.copier(partition, output, f"copy-{output}", *more) for partition in range(PARTITIONS)]
-        faults = Faults(copiers, self.broker, self.options.seed, SECONDS_BETWEEN_KILLS)
-        time.sleep(2)
+        between = SECONDS_BETWEEN_KILLS_IN_A_GROUP if more else SECONDS_BETWEEN_KILLS
+        faults = Faults(copiers, self.broker, self.options.seed, between)
         faults.start()
 
         def done():
-            if all(program.ended() for program in copiers):
+            if self.size(output) == self.records:
                 return True
-            return self.size(output) == self.records
+            # One that has nothing left to copy ends, also when a partition comes to it later.
+            if all(program.ended() for program in copiers):
+                for program in copiers:
+                    program.start()
+            return False
 
         self.finish(f"copying to {output}", done, faults, copiers)
         faults.end()
@@ -157,7 +163,7 @@ class Run:
                 for program in programs:
                     print(f"{program.name}: {program.tail()}", flush=True)
                 return
-            time.sleep(1)
+            time.sleep(2)
 
 
 def main():

@@ -4,13 +4,14 @@
     tests/jvm/transactions_tool.py --broker COMMAND --jars FOLDER [--kafka COMMAND]
 
 One story: transactions in three states, one of them open in three partitions; list, describe, describe-producers and
-find-hanging tell of it, abort ends it and the last stable offsets move. With --kafka the same story is played on an Apache
+find-hanging tell of it, abort and forceTerminateTransaction end it and the last stable offsets move. With --kafka the same story is played on an Apache
 Kafka too, and what the tool prints is compared, with ids and times taken out. The last line:
 
     transactions-tool: commands=N checks=N failed=0 | kafka: commands=N compared=N different=0
 """
 
 import argparse
+import logging
 import subprocess
 import sys
 import time
@@ -26,6 +27,10 @@ from harness import Broker, eventually  # noqa: E402
 SECONDS_PER_COMMAND = 60
 # More than nothing: the tool looks for transactions that are older than the longest timeout, in minutes.
 ANY_AGE = ["--max-transaction-timeout", "0"]
+# librdkafka tells of every connection that ends; what counts is checked.
+SILENT = logging.getLogger("librdkafka")
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
 
 
 class Story:
@@ -69,12 +74,12 @@ class Story:
     # ---------------------------------------------------------------------------------- the clients
 
     def producer(self, transactional_id=None, **more):
-        settings = {"bootstrap.servers": self.broker.address, "linger.ms": 0, "log_level": 2, **more}
+        settings = {"bootstrap.servers": self.broker.address, "linger.ms": 0, **more}
         if transactional_id:
             settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": 600_000}
         else:
             settings["enable.idempotence"] = True
-        producer = ck.Producer(settings)
+        producer = ck.Producer(settings, logger=SILENT)
         if transactional_id:
             eventually(lambda: producer.init_transactions(30), 60)
         return producer
@@ -99,9 +104,10 @@ class Story:
 
     def committed(self, topic, partition):
         """The values that a read_committed reader sees."""
-        consumer = ck.Consumer({"bootstrap.servers": self.broker.address, "group.id": "reader", "log_level": 2,
+        consumer = ck.Consumer({"bootstrap.servers": self.broker.address, "group.id": "reader",
                                 "enable.auto.commit": False, "isolation.level": "read_committed",
-                                "enable.partition.eof": True, "auto.offset.reset": "earliest"})  # fmt: skip
+                                "enable.partition.eof": True, "auto.offset.reset": "earliest"},
+                               logger=SILENT)  # fmt: skip
         consumer.assign([ck.TopicPartition(topic, partition, 0)])
         values, deadline = [], time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -119,13 +125,14 @@ class Story:
     def play(self):
         self.broker.start()
         try:
-            self.admin = AdminClient({"bootstrap.servers": self.broker.address})
+            self.admin = AdminClient({"bootstrap.servers": self.broker.address}, logger=SILENT)
             futures = self.admin.create_topics([NewTopic("held", 2, 1), NewTopic("other", 1, 1)], operation_timeout=30)
             for future in futures.values():
                 future.result(30)
             self.told()
             self.aborted()
             self.aborted_by_producer_id()
+            self.terminated()
         finally:
             self.broker.stop()
             panics = self.broker.panics()
@@ -157,9 +164,12 @@ class Story:
         self.check("list: one coordinator", len(node) == 1, rows)
         (node,) = node
 
-        rows = self.tool("list", "--duration-filter", 1)
-        self.compare("list --duration-filter", rows, "TransactionalId", "TransactionState")
-        self.check("list --duration-filter: the open one", [row["TransactionalId"] for row in rows] == ["tx-open"], rows)
+        # In Kafka too the filter lets pass whose transaction is not open.
+        for longer_than_ms, listed in ((1, True), (600_000, False)):
+            rows = self.tool("list", "--duration-filter", longer_than_ms)
+            self.compare(f"list --duration-filter {longer_than_ms}", rows, "TransactionalId", "TransactionState")
+            self.check(f"list --duration-filter {longer_than_ms}: the open one is {'' if listed else 'not '}there",
+                       ("tx-open" in {row["TransactionalId"] for row in rows}) == listed, rows)  # fmt: skip
         rows = self.tool("list", "--transactional-id-pattern", "tx-(done|i.*)")
         self.compare("list --transactional-id-pattern", rows, "TransactionalId", "TransactionState")
         found = sorted(row["TransactionalId"] for row in rows)
@@ -225,6 +235,27 @@ class Story:
         again.commit_transaction(30)
         found = self.committed("held", 0)
         self.check("readers see what was committed", found == ["plain", "done", "again"], found)
+
+    def terminated(self):
+        """forceTerminateTransaction ends whatever a transactional id has open, and fences its producer."""
+        held = self.producer("tx-held")
+        held.begin_transaction()
+        self.write(held, "held", 1, "held")
+        before = self.ends("held", 1)
+        self.check("another transaction holds the last stable offset back", before[0] < before[1], before)
+        self.tool("forceTerminateTransaction", "--transactionalId", "tx-held")
+        eventually(lambda: self.is_free("held", 1), 30)
+        stable, end = self.ends("held", 1)
+        self.check("forceTerminateTransaction frees the last stable offset", stable == end == before[1] + 1, (stable, end))
+        try:
+            held.commit_transaction(30)
+            self.check("what was terminated cannot commit", False, "it committed")
+        except ck.KafkaException as error:
+            self.check("what was terminated is fenced", error.args[0].code() == ck.KafkaError._FENCED, error)
+
+    def is_free(self, topic, partition):
+        stable, end = self.ends(topic, partition)
+        assert stable == end, (stable, end)
 
     def aborted_by_producer_id(self):
         """abort by producer id and epoch, as for brokers before 3.0."""
