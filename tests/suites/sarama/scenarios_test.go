@@ -445,7 +445,7 @@ func TestCommitAcrossKills(t *testing.T) {
 func TestIdempotentAcrossAnOutage(t *testing.T) {
 	on(t, releases, func(s *scene) {
 		c := s.config("")
-		c.Producer.Retry.Max = 2
+		c.Producer.Retry.Max, c.Metadata.Retry.Max = 2, 2
 		producer, err := sarama.NewSyncProducer(brokers(), c)
 		s.must(err)
 		defer producer.Close()
