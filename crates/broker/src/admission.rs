@@ -11,7 +11,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tidemark_journal::{Admission as Space, Journal};
@@ -55,6 +55,8 @@ pub struct Admission {
     disk: AtomicU8,
     /// Asks maintenance to make room.
     pressure: Box<dyn Fn() + Send + Sync>,
+    /// Maintenance was asked to make room before somebody has to wait, and has not begun.
+    relief_asked: AtomicBool,
 }
 
 /// Room that is kept until the command's record is in the journal's queue, where it counts itself.
@@ -115,6 +117,7 @@ impl Admission {
             waiting: AtomicUsize::new(0),
             disk: AtomicU8::new(DiskRoom::Plenty as u8),
             pressure,
+            relief_asked: AtomicBool::new(false),
         }
     }
 
@@ -147,6 +150,24 @@ impl Admission {
     /// Room for a command without data, if there is any at this moment.
     pub fn admit_now(self: &Arc<Self>) -> Option<Reservation> {
         self.try_reserve(Wants::Control).ok()
+    }
+
+    /// Whether maintenance is to be asked to make room: somebody waits for it, or the tail is half
+    /// full and it was not asked since it last began.
+    pub fn wants_relief(&self) -> bool {
+        self.is_waited_for()
+            || (self.tail_bytes() >= self.tail_budget_bytes / 2
+                && !self.relief_asked.swap(true, Ordering::Relaxed))
+    }
+
+    /// Maintenance begins to make room.
+    pub fn relief_begins(&self) {
+        self.relief_asked.store(false, Ordering::Relaxed);
+    }
+
+    /// Soon somebody will have to wait for room in the tail.
+    pub fn tail_is_pressed(&self) -> bool {
+        self.is_waited_for() || self.tail_bytes() >= self.tail_budget_bytes / 4 * 3
     }
 
     /// Somebody waits for room.

@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tidemark_disk::Disk;
 use tidemark_journal::{LocalJournal, RESERVED_SLOTS};
 use tidemark_partition_log::{
-    Block, BlockKind, CheckpointHeader, CheckpointWriter, FlushPolicy, LogError, LogStore,
+    Beside, Block, BlockKind, CheckpointHeader, CheckpointWriter, FlushPolicy, LogError, LogStore,
     PartitionLog, Retired, SegmentManifest, WriteBehind,
 };
 use tidemark_types::{JournalIndex, MonoTime, Tick, TopicPartitionId};
@@ -100,6 +100,37 @@ pub struct Maintenance {
     /// The newest checkpoint, and the one before it.
     pub newest: Option<CheckpointHeader>,
     pub previous: Option<CheckpointHeader>,
+}
+
+/// How fast segments go to the disk while nobody is in a hurry: as much as is written to a journal on
+/// a good disk, in pieces that a sync in between can bear.
+const WRITE_BACK_BYTES_PER_S: f64 = 256e6;
+
+/// Write-behind's pace beside requests.
+pub struct BesideRequests {
+    pub admission: Arc<Admission>,
+    pub journal: Arc<LocalJournal>,
+}
+
+impl Beside for BesideRequests {
+    fn wait_for_turn(&self, bytes: u64) -> bool {
+        let usage = self.journal.usage();
+        let pressed = self.admission.tail_is_pressed()
+            || usage.no_space
+            || usage.slots_in_use * 4 >= usage.max_slots * 3;
+        if !pressed {
+            let turn = Duration::from_secs_f64(bytes as f64 / WRITE_BACK_BYTES_PER_S);
+            std::thread::sleep(turn);
+        }
+        !pressed
+    }
+
+    fn room_made(&self) {
+        // Notifying nobody costs little, but the lock for it is everybody's.
+        if self.admission.is_waited_for() {
+            self.admission.room_made();
+        }
+    }
 }
 
 impl Maintenance {
@@ -273,6 +304,7 @@ impl Maintenance {
     /// Moves what is worth it from the tail to segments: everything when told to, the large and the
     /// old otherwise, and whatever it takes when the tail is half full.
     fn write_behind(&self, all: bool) -> Result<(), LogError> {
+        self.admission.relief_begins();
         if self.store.tail_bytes() == 0 {
             return Ok(());
         }

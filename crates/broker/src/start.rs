@@ -29,7 +29,7 @@ use crate::error::StartError;
 use crate::fetch_sessions::FetchSessions;
 use crate::front::Front;
 use crate::identity::{Identity, cluster_id_text};
-use crate::maintenance::{KNOWN_BLOCKS, Maintenance, Request};
+use crate::maintenance::{BesideRequests, KNOWN_BLOCKS, Maintenance, Request};
 use crate::memory::AnswerMemory;
 use crate::metrics::TxnMetrics;
 use crate::owner_thread::{Begin, Message, OwnerThread, TickClock};
@@ -179,7 +179,7 @@ pub(crate) fn start(
     let Replay {
         mut owner,
         catalogue,
-        write_behind,
+        mut write_behind,
         retired,
         ..
     } = replay;
@@ -206,7 +206,7 @@ pub(crate) fn start(
             JournalEvent::Confirmed { index, tick } => {
                 barrier.confirm(index, tick);
                 // What became durable can be moved out of the tail.
-                if admission.get().is_some_and(|a| a.is_waited_for()) {
+                if admission.get().is_some_and(|a| a.wants_relief()) {
                     let _a_full_queue_has_been_asked_already = requests.try_send(Request::MakeRoom);
                 }
             }
@@ -309,6 +309,10 @@ pub(crate) fn start(
         front,
     )?;
     let previous = checkpoint.as_ref().and_then(|c| c.previous);
+    write_behind.set_beside(Box::new(BesideRequests {
+        admission: admission.clone(),
+        journal: journal.clone(),
+    }));
     let maintenance = Maintenance {
         // As much as the slot that the journal's writer may need beyond its budget.
         ballast: Ballast::new(disk.clone(), &data_dir, journal_slot_bytes(settings)),

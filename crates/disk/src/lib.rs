@@ -110,6 +110,12 @@ pub trait DiskFile: Send + Sync {
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
+    /// Asks the system to begin writing these bytes to the disk, so that the sync that follows later
+    /// finds little left to do. A hint: nothing is durable for it, nothing fails of it, and where
+    /// the system knows no such thing it does nothing.
+    fn begin_write_back(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
     /// Makes the bytes and the length durable. After an error nothing may be assumed of any write
     /// since the last success, and a second call may succeed without having written them: never
     /// retry.

@@ -29,6 +29,8 @@ const IN_FLIGHT: u64 = 2;
 
 struct Options {
     dir: PathBuf,
+    /// Bytes per sync.
+    sizes: Vec<usize>,
     seconds: f64,
     rounds: usize,
     write_behind_mb_per_s: u64,
@@ -40,6 +42,7 @@ struct Options {
 fn options() -> Options {
     let mut options = Options {
         dir: PathBuf::from("journal-bench"),
+        sizes: SIZES.to_vec(),
         seconds: 2.0,
         rounds: 5,
         write_behind_mb_per_s: 200,
@@ -57,6 +60,7 @@ fn options() -> Options {
         };
         match name.as_str() {
             "--dir" => options.dir = PathBuf::from(value),
+            "--size-kib" => options.sizes = vec![number() as usize * 1024],
             "--seconds" => options.seconds = number(),
             "--rounds" => options.rounds = number() as usize,
             "--write-behind-mb" => options.write_behind_mb_per_s = number() as u64,
@@ -287,7 +291,7 @@ fn main() -> std::process::ExitCode {
         "   per sync    journal MB/s (syncs/s, p50 p99 ms)    bare MB/s (syncs/s, p50 p99 ms)    ratio"
     );
     let mut ratio_min = f64::MAX;
-    for size in SIZES {
+    for &size in &options.sizes {
         let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..options.rounds {
             // In turns, and each first every other time.
@@ -333,7 +337,11 @@ fn main() -> std::process::ExitCode {
         options.write_behind_mb_per_s
     );
     let (mut p99, mut p999) = (0.0f64, 0.0f64);
-    for size in SIZES {
+    let sizes = options
+        .sizes
+        .iter()
+        .filter(|_| options.write_behind_mb_per_s > 0);
+    for &size in sizes {
         let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
         let (run, seconds) = std::thread::scope(|scope| {
             let dir = options.dir.join("segments");

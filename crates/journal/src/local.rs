@@ -211,12 +211,17 @@ impl Journal for LocalJournal {
         let mut state = self.shared.state.lock();
         let freed = state.space.release_below(index);
         state.asked_for_checkpoint &= !freed;
-        if state.space.owes_space_freed() {
+        let owes = state.space.owes_space_freed();
+        if owes {
             state.notices.push_back(JournalEvent::SpaceFreed);
         }
+        // On a full disk the preparer tries again when it is asked, and the writer waits for it.
+        let asks = freed || owes || state.space.no_space;
         drop(state);
-        self.shared.writer.notify_all();
-        self.shared.preparer.notify_all();
+        if asks {
+            self.shared.writer.notify_all();
+            self.shared.preparer.notify_all();
+        }
     }
 
     fn request_sync(&self, index: JournalIndex) {

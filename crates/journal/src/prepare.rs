@@ -7,7 +7,7 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 use tidemark_disk::{Disk, OpenMode, is_shortage};
@@ -16,8 +16,15 @@ use crate::JournalEvent;
 use crate::local::{Shared, State};
 use crate::slot::{SlotFile, SlotHeader, SlotId, write_header};
 
-/// Zeroes written and synced at a time: small enough not to hold up the syncs of the journal.
-const CHUNK: u64 = 1 << 20;
+/// Zeroes written at a time: so long may a sync of the journal have to wait behind them.
+const CHUNK: u64 = 256 << 10;
+/// Zeroes written between two syncs. Each costs a commit of the file system's own journal, for
+/// which the journal's writes may have to wait.
+const SYNCED_AT_ONCE: u64 = 16 << 20;
+/// The disk is left alone so many times as long as a chunk took, and at least as long as that:
+/// there is time until the slot is needed.
+const REST_TIMES: u32 = 8;
+const REST_MIN: Duration = Duration::from_millis(4);
 /// How long after a failure another attempt is made without being asked.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -105,15 +112,20 @@ fn fill(shared: &Shared, id: SlotId) -> io::Result<Option<SlotFile>> {
     }
     file.allocate(0, options.slot_bytes)?;
     let zeroes = vec![0; CHUNK.min(options.slot_bytes) as usize];
-    let mut pos = 0;
+    let (mut pos, mut synced) = (0, 0);
     while pos < options.slot_bytes {
-        if shared.state.lock().writer_done {
-            return Ok(None);
-        }
+        let began = Instant::now();
         let len = CHUNK.min(options.slot_bytes - pos);
         file.write_at(&zeroes[..len as usize], pos)?;
-        file.sync_data()?;
+        file.begin_write_back(pos, len);
         pos += len;
+        if pos - synced >= SYNCED_AT_ONCE || pos == options.slot_bytes {
+            file.sync_data()?;
+            synced = pos;
+        }
+        if pos < options.slot_bytes && !rest(shared, (began.elapsed() * REST_TIMES).max(REST_MIN)) {
+            return Ok(None);
+        }
     }
     disk.sync_dir(&options.dir)?;
     let header = SlotHeader::prepared(options.journal_id, options.slot_bytes);
@@ -124,6 +136,19 @@ fn fill(shared: &Shared, id: SlotId) -> io::Result<Option<SlotFile>> {
         bytes: options.slot_bytes,
         file,
     }))
+}
+
+/// Leaves the disk to others for a while, or until the slot is needed soon. False when the journal
+/// was shut down.
+fn rest(shared: &Shared, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    let mut state = shared.state.lock();
+    while !state.writer_done && !state.space.needs_slot_soon() {
+        if shared.preparer.wait_until(&mut state, until).timed_out() {
+            break;
+        }
+    }
+    !state.writer_done
 }
 
 /// Stops the journal: the writer tells, and nothing is prepared any more.

@@ -179,6 +179,14 @@ impl Space {
         !self.preparing && self.free.len() < want && self.files() < self.slots_allowed()
     }
 
+    /// Whether the slot that is being prepared is the next to be written, and that soon.
+    pub(crate) fn needs_slot_soon(&self) -> bool {
+        let mostly_used = self
+            .current
+            .is_none_or(|(bytes, pos)| pos >= records_end(bytes) / 4 * 3);
+        self.preparing && (self.starving || (self.free.is_empty() && mostly_used))
+    }
+
     /// The slot to be prepared, if one is wanted.
     pub(crate) fn next_to_prepare(&mut self) -> Option<SlotId> {
         if !self.wants_slot() {

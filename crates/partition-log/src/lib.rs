@@ -65,4 +65,6 @@ pub use tick_index::{TICK_ENTRY_BYTES, TICK_HEADER_BYTES, TickEntry, TickIndexHe
 pub use timestamps::TimestampOffset;
 pub use versions::Version;
 pub use waiters::{WaiterId, Waiters};
-pub use write_behind::{FlushPolicy, FlushReport, SyncReport, WriteBehind, WriteBehindSettings};
+pub use write_behind::{
+    Beside, FlushPolicy, FlushReport, SyncReport, WriteBehind, WriteBehindSettings,
+};

@@ -21,6 +21,21 @@ use crate::{LogError, LogStore, PartitionLog, TailBatch, TickIndexHeader, seal};
 /// file system costs less, although it writes out what else is dirty there.
 const SYNC_EACH_UP_TO: usize = 48;
 
+/// The system is asked to write so much to the disk at a time: a sync of the journal may have to
+/// wait behind one piece.
+const PIECE_BYTES: u64 = 256 << 10;
+/// What is less than this waits for the next sync.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+
+/// What write-behind does beside others, who must not wait for it.
+pub trait Beside: Send + Sync {
+    /// Asked before each piece of so many bytes that is to go to the disk: waits for its turn. False
+    /// when there is no time for that; the next sync then writes what is left.
+    fn wait_for_turn(&self, bytes: u64) -> bool;
+    /// The tail has become shorter, perhaps in the middle of a flush.
+    fn room_made(&self);
+}
+
 /// Batches of one write at most: so many are moved under a log's lock, for which the owner waits.
 const ROUND_BATCHES: usize = 2048;
 
@@ -98,6 +113,7 @@ pub struct WriteBehind {
     file_system: Option<Box<dyn FileSystem>>,
     /// One sync at a time.
     syncing: Mutex<()>,
+    beside: Option<Box<dyn Beside>>,
 }
 
 /// Written and not yet synced.
@@ -120,7 +136,14 @@ impl WriteBehind {
             settings,
             dirty: Mutex::default(),
             syncing: Mutex::default(),
+            beside: None,
         }
+    }
+
+    /// From now on what is flushed goes to the disk with regard to others, and not all at once with
+    /// the next sync, behind which others would have to wait.
+    pub fn set_beside(&mut self, beside: Box<dyn Beside>) {
+        self.beside = Some(beside);
     }
 
     /// Writes the batches of `log` whose tick is at or below `confirmed` to its segments and drops
@@ -362,11 +385,16 @@ impl WriteBehind {
             .map_err(|e| LogError::io(&tick_path, e))?;
 
         let mut dirty = self.dirty.lock();
-        dirty.files.insert(log_path, log_file);
+        dirty.files.insert(log_path, log_file.clone());
         dirty.files.insert(tick_path, tick_file);
         dirty.dirs.extend(new_dirs);
         dirty.logs.insert(log.partition(), log.clone());
         log.switch_to_segment(end, group);
+        drop(dirty);
+        if let Some(beside) = &self.beside {
+            beside.room_made();
+            begin_write_back(&**beside, &*log_file, start.log_bytes, end.log_bytes);
+        }
         Ok(())
     }
 
@@ -394,6 +422,19 @@ impl WriteBehind {
         dirty.logs.insert(log.partition(), log.clone());
         log.mark_indexed(state.base_offset);
         Ok(())
+    }
+}
+
+/// Lets what was written go to the disk piece by piece.
+fn begin_write_back(beside: &dyn Beside, file: &dyn DiskFile, from: u64, end: u64) {
+    let mut at = from;
+    while end - from >= PIECE_BYTES_MIN && at < end {
+        let piece = PIECE_BYTES.min(end - at);
+        if !beside.wait_for_turn(piece) {
+            return;
+        }
+        file.begin_write_back(at, piece);
+        at += piece;
     }
 }
 
