@@ -27,6 +27,9 @@ const FRAME_HEADER_BYTES: usize = 88;
 /// One is being synced, one is filling.
 const IN_FLIGHT: u64 = 2;
 
+/// Write-behind lets so much go to the disk at a time.
+const TO_DISK_BYTES: u64 = 256 << 10;
+
 struct Options {
     dir: PathBuf,
     /// Bytes per sync.
@@ -220,7 +223,8 @@ impl Bench {
 fn prewritten(path: &Path) -> Arc<dyn DiskFile> {
     let file = OsDisk.open(path, OpenMode::OpenOrCreate).expect("a file");
     if file.len().expect("its length") < SLOT_BYTES {
-        let zeroes = vec![0; 1 << 20];
+        // In the pieces that slots are made of: how the system keeps a file in memory matters.
+        let zeroes = vec![0; 64 << 10];
         for at in (0..SLOT_BYTES).step_by(zeroes.len()) {
             file.write_at(&zeroes, at).expect("a write");
         }
@@ -229,8 +233,8 @@ fn prewritten(path: &Path) -> Arc<dyn DiskFile> {
     file
 }
 
-/// Appends to files as write-behind does (space first, 4 MiB a write), and every second, as a checkpoint does, syncs
-/// them, writes a file of 1 MiB under another name, syncs and renames it.
+/// Appends to files as write-behind does (space first, 4 MiB a write, which then goes to the disk in pieces), and every
+/// second, as a checkpoint does, syncs them, writes a file of 1 MiB under another name, syncs and renames it.
 fn write_behind(dir: &Path, mb_per_s: u64, stop: &AtomicBool, written: &AtomicU64) {
     std::fs::create_dir_all(dir).expect("a directory");
     let piece = vec![0x3c; 4 << 20];
@@ -253,6 +257,10 @@ fn write_behind(dir: &Path, mb_per_s: u64, stop: &AtomicBool, written: &AtomicU6
         }
         file.allocate(at, piece.len() as u64).expect("space");
         file.write_at(&piece, at).expect("a write");
+        for to_disk in (at..at + piece.len() as u64).step_by(TO_DISK_BYTES as usize) {
+            std::thread::sleep(Duration::from_secs_f64(TO_DISK_BYTES as f64 / 256e6));
+            file.begin_write_back(to_disk, TO_DISK_BYTES);
+        }
         at += piece.len() as u64;
         let total = written.fetch_add(piece.len() as u64, Ordering::Relaxed) + piece.len() as u64;
         if last_checkpoint.elapsed() > Duration::from_secs(1) {

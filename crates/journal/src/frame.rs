@@ -18,7 +18,8 @@
 //! earlier use of the slot, or of this use after a cut, does not continue the chain. It can still be
 //! told to be intact on its own, which is how damage is told from a torn tail.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
 use tidemark_types::{JournalIndex, Tick};
 
 pub(crate) const PAGE: u64 = 4096;
@@ -76,11 +77,20 @@ pub(crate) fn crc(bytes: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
+/// CRC-32C of some bytes that lie in pieces.
+pub(crate) fn crc_of_pieces(pieces: &[Bytes]) -> u32 {
+    let mut digest = digest();
+    pieces.iter().for_each(|piece| digest.update(piece));
+    digest.finalize() as u32
+}
+
 impl FrameHeader {
-    /// The header's bytes and the CRC in them, which the next frame continues.
-    pub(crate) fn encode<'a>(
+    /// The header's bytes and the CRC in them, which the next frame continues. `payload_crc`: what
+    /// [`crc_of_pieces`] has found already, if it was asked.
+    pub(crate) fn encode(
         &self,
-        payload: impl Iterator<Item = &'a [u8]>,
+        payload: &[Bytes],
+        payload_crc: Option<u32>,
     ) -> ([u8; HEADER_BYTES], u32) {
         let mut out = [0; HEADER_BYTES];
         out[4..8].copy_from_slice(&MAGIC.to_le_bytes());
@@ -97,10 +107,20 @@ impl FrameHeader {
         out[72..80].copy_from_slice(&self.durable_mark.to_le_bytes());
         out[80..84].copy_from_slice(&self.epoch.to_le_bytes());
         out[84..88].copy_from_slice(&self.payload_len.to_le_bytes());
-        let mut digest = digest();
-        digest.update(&out[4..]);
-        payload.for_each(|piece| digest.update(piece));
-        let crc = digest.finalize() as u32;
+        let crc = match payload_crc {
+            Some(payload_crc) => checksum_combine(
+                CrcAlgorithm::Crc32Iscsi,
+                u64::from(crc(&out[4..])),
+                u64::from(payload_crc),
+                u64::from(self.payload_len),
+            ) as u32,
+            None => {
+                let mut digest = digest();
+                digest.update(&out[4..]);
+                payload.iter().for_each(|piece| digest.update(piece));
+                digest.finalize() as u32
+            }
+        };
         out[..4].copy_from_slice(&crc.to_le_bytes());
         (out, crc)
     }
@@ -178,7 +198,10 @@ mod tests {
     #[test]
     fn a_frame_reads_back_and_every_flipped_bit_shows() {
         let header = header();
-        let (bytes, crc) = header.encode([&b"he"[..], b"llo"].into_iter());
+        let pieces = [Bytes::from_static(b"he"), Bytes::from_static(b"llo")];
+        let (bytes, crc) = header.encode(&pieces, None);
+        let combined = header.encode(&pieces, Some(crc_of_pieces(&pieces)));
+        assert_eq!(combined, (bytes, crc), "however the CRC was come by");
         let mut frame = bytes.to_vec();
         frame.extend_from_slice(b"hello");
         assert_eq!(FrameHeader::parse(&frame), Some(header));
@@ -193,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_layout_does_not_move() {
-        let (bytes, _) = header().encode([&b"hello"[..]].into_iter());
+        let (bytes, _) = header().encode(&[Bytes::from_static(b"hello")], None);
         let mut want = b"TMJF\x01\x01\x01\0\x04\x03\x02\x01".to_vec();
         want.extend_from_slice(&[9; 16]);
         for field in [5, 6, 7 << 12, 8, -9i64, 10] {

@@ -48,8 +48,13 @@ impl Group {
     }
 
     /// Adds a frame and returns its CRC.
-    pub(crate) fn push(&mut self, header: &FrameHeader, pieces: &[Bytes]) -> u32 {
-        let (bytes, crc) = header.encode(pieces.iter().map(|piece| &piece[..]));
+    pub(crate) fn push(
+        &mut self,
+        header: &FrameHeader,
+        pieces: &[Bytes],
+        payload_crc: Option<u32>,
+    ) -> u32 {
+        let (bytes, crc) = header.encode(pieces, payload_crc);
         self.copy(&bytes);
         for piece in pieces {
             if piece.len() < COPY_BELOW {
@@ -139,7 +144,7 @@ mod tests {
                 epoch: 0,
                 payload_len,
             };
-            group.push(&header, pieces);
+            group.push(&header, pieces, None);
         }
         let frames_end = group.frames_end() as usize;
         group.finish();

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use tidemark_disk::Disk;
 use tidemark_types::{JournalIndex, Tick};
 
-use crate::frame::group_bytes;
+use crate::frame::{crc_of_pieces, group_bytes};
 use crate::slot::max_payload;
 use crate::space::Space;
 use crate::writer::Writer;
@@ -17,6 +17,17 @@ use crate::{
     Admission, After, AppendRequest, Journal, JournalEvent, JournalOptions, JournalStats, Recovery,
     Usage, prepare,
 };
+
+/// From this size on a payload's CRC is computed by who appends it, beside the writer's syncs. For
+/// less, joining two CRCs costs more than it saves.
+const CRC_BY_APPENDER_FROM: u64 = 64 << 10;
+
+/// A record on its way to the writer.
+pub(crate) struct Queued {
+    pub request: AppendRequest,
+    /// Of its payload, if that is large.
+    pub payload_crc: Option<u32>,
+}
 
 /// How the journal ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +56,7 @@ pub(crate) struct Shared {
 }
 
 pub(crate) struct State {
-    pub queue: VecDeque<AppendRequest>,
+    pub queue: VecDeque<Queued>,
     /// Of the last record appended.
     last_index: JournalIndex,
     last_tick: Tick,
@@ -182,6 +193,8 @@ impl Journal for LocalJournal {
             request.index
         );
         assert_eq!(after.epoch, self.shared.epoch, "there is one owner");
+        let is_large = payload_bytes >= CRC_BY_APPENDER_FROM;
+        let payload_crc = is_large.then(|| crc_of_pieces(&request.pieces));
         let mut state = self.shared.state.lock();
         // I1
         assert!(
@@ -200,7 +213,10 @@ impl Journal for LocalJournal {
             return;
         }
         state.space.enqueue(payload_bytes);
-        state.queue.push_back(request);
+        state.queue.push_back(Queued {
+            request,
+            payload_crc,
+        });
         if std::mem::take(&mut state.writer_idle) {
             drop(state);
             self.shared.writer.notify_all();
@@ -250,7 +266,11 @@ impl Journal for LocalJournal {
 impl State {
     /// Forgets what is queued; called when the journal has failed or is abandoned.
     pub(crate) fn drop_queue(&mut self) {
-        let bytes = self.queue.iter().map(|r| group_bytes(r.payload_bytes()));
+        let payloads = self
+            .queue
+            .iter()
+            .map(|queued| queued.request.payload_bytes());
+        let bytes = payloads.map(group_bytes);
         self.space.dequeue(bytes.sum());
         self.queue.clear();
     }

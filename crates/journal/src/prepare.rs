@@ -16,7 +16,10 @@ use crate::JournalEvent;
 use crate::local::{Shared, State};
 use crate::slot::{SlotFile, SlotHeader, SlotId, write_header};
 
-/// Zeroes written at a time: so long may a sync of the journal have to wait behind them.
+/// Zeroes written at a time. The system keeps them in memory in pieces of this size, and with each
+/// group that is written later it goes through all pages of the piece.
+const PIECE: u64 = 64 << 10;
+/// Zeroes that go to the disk at a time: so long may a sync of the journal have to wait behind them.
 const CHUNK: u64 = 256 << 10;
 /// Zeroes written between two syncs. Each costs a commit of the file system's own journal, for
 /// which the journal's writes may have to wait.
@@ -111,14 +114,17 @@ fn fill(shared: &Shared, id: SlotId) -> io::Result<Option<SlotFile>> {
         file.set_len(options.slot_bytes)?;
     }
     file.allocate(0, options.slot_bytes)?;
-    let zeroes = vec![0; CHUNK.min(options.slot_bytes) as usize];
+    let zeroes = vec![0; PIECE.min(options.slot_bytes) as usize];
     let (mut pos, mut synced) = (0, 0);
     while pos < options.slot_bytes {
         let began = Instant::now();
-        let len = CHUNK.min(options.slot_bytes - pos);
-        file.write_at(&zeroes[..len as usize], pos)?;
-        file.begin_write_back(pos, len);
-        pos += len;
+        let (start, end) = (pos, (pos + CHUNK).min(options.slot_bytes));
+        while pos < end {
+            let len = PIECE.min(end - pos);
+            file.write_at(&zeroes[..len as usize], pos)?;
+            pos += len;
+        }
+        file.begin_write_back(start, end - start);
         if pos - synced >= SYNCED_AT_ONCE || pos == options.slot_bytes {
             file.sync_data()?;
             synced = pos;

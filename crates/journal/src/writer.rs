@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use parking_lot::MutexGuard;
 use tidemark_types::{JournalIndex, Tick};
 
@@ -23,10 +22,10 @@ use crate::frame::{
     group_bytes,
 };
 use crate::group::Group;
-use crate::local::{Shared, State, Stop};
+use crate::local::{Queued, Shared, State, Stop};
 use crate::recover::Resume;
 use crate::slot::{SlotFile, SlotHeader, records_end, write_header};
-use crate::{AppendRequest, JournalEvent, SyncMode};
+use crate::{JournalEvent, SyncMode};
 
 /// Largest group. More in one sync gains little and keeps the first records waiting.
 const GROUP_BYTES_MAX: u64 = 8 << 20;
@@ -43,7 +42,7 @@ pub(crate) struct Writer {
     events: Box<dyn FnMut(JournalEvent) + Send>,
     current: Option<Current>,
     /// Taken from the queue, not yet written.
-    todo: VecDeque<AppendRequest>,
+    todo: VecDeque<Queued>,
     group: Group,
     epoch: u32,
     /// What an earlier run may have lost is not made good yet, as of the last frame.
@@ -245,11 +244,12 @@ impl Writer {
             let records = self.build_group();
             assert!(records > 0, "an admitted record fits into a new slot");
         }
-        let records = self.todo.partition_point(|r| r.index <= self.last_index);
+        let written = |queued: &Queued| queued.request.index <= self.last_index;
+        let records = self.todo.partition_point(written);
         let queued: u64 = self
             .todo
             .drain(..records)
-            .map(|r| group_bytes(r.payload_bytes()))
+            .map(|queued| group_bytes(queued.request.payload_bytes()))
             .sum();
         let syncs = self.syncs_group();
         let bytes = self.write_built(syncs)?;
@@ -322,7 +322,11 @@ impl Writer {
         self.group.begin(current.pos);
         let room = records_end(current.slot.bytes).saturating_sub(current.pos);
         let mut records = 0;
-        for request in &self.todo {
+        for Queued {
+            request,
+            payload_crc,
+        } in &self.todo
+        {
             let payload_len = request.payload_bytes();
             let end = self.group.bytes() + frame_bytes(payload_len);
             if end > room || (records > 0 && end > GROUP_BYTES_MAX) {
@@ -344,7 +348,7 @@ impl Writer {
                 epoch: current.header.epoch,
                 payload_len: payload_len as u32,
             };
-            self.chain = self.group.push(&header, &request.pieces);
+            self.chain = self.group.push(&header, &request.pieces, *payload_crc);
             self.last_index = request.index;
             self.last_tick = request.tick;
             self.group_must_sync |= request.must_sync;
@@ -401,7 +405,7 @@ impl Writer {
             epoch: current.header.epoch,
             payload_len: 0,
         };
-        self.chain = self.group.push(&header, &[] as &[Bytes]);
+        self.chain = self.group.push(&header, &[], None);
         self.write_built(true)?;
         self.first_of_run = false;
         self.shared.other_syncs.fetch_add(1, Relaxed);
