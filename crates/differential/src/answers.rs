@@ -37,11 +37,13 @@ responses! {
     18 => ApiVersionsResponse,
     19 => CreateTopicsResponse,
     20 => DeleteTopicsResponse,
+    21 => DeleteRecordsResponse,
     22 => InitProducerIdResponse,
     23 => OffsetForLeaderEpochResponse,
     24 => AddPartitionsToTxnResponse,
     25 => AddOffsetsToTxnResponse,
     26 => EndTxnResponse,
+    27 => WriteTxnMarkersResponse,
     28 => TxnOffsetCommitResponse,
     32 => DescribeConfigsResponse,
     37 => CreatePartitionsResponse,
@@ -49,7 +51,9 @@ responses! {
     44 => IncrementalAlterConfigsResponse,
     47 => OffsetDeleteResponse,
     60 => DescribeClusterResponse,
+    61 => DescribeProducersResponse,
     65 => DescribeTransactionsResponse,
+    66 => ListTransactionsResponse,
 }
 
 /// A response's frame, without its size, as a tree.

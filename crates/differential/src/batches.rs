@@ -1,6 +1,7 @@
 //! Record batches to send: whole ones, compressed ones, and broken ones.
 
 use std::io::Write;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use tidemark_record_batch::{BatchBuilder, HEADER_BYTES};
@@ -18,7 +19,8 @@ const ATTRIBUTES_AT: usize = 21;
 
 /// The `records` of a Produce line: `n=` records (1), or `values=a,b,c`; `null` for null.
 ///
-/// `ts=` milliseconds after [`SCRIPT_TIME_MS`] (a list gives each record its own), or `ts=now`;
+/// `ts=` milliseconds after [`SCRIPT_TIME_MS`] (a list gives each record its own), `ts=now`, or `ts=recent`, which is
+/// the same time throughout, before all of the brokers' own;
 /// `key=` a key for all, `codec=gzip|snappy|lz4|zstd`, `size=` bytes of each value, `control=1`,
 /// and `bad=` one of [`damage`]'s.
 pub fn of_line(line: &Line, producer: (i64, i16)) -> Result<Option<Vec<u8>>> {
@@ -46,6 +48,11 @@ pub fn of_line(line: &Line, producer: (i64, i16)) -> Result<Option<Vec<u8>>> {
     Ok(Some(batch))
 }
 
+fn recent_ms() -> i64 {
+    static RECENT_MS: OnceLock<i64> = OnceLock::new();
+    *RECENT_MS.get_or_init(|| crate::compare::wall_ms() - 60_000)
+}
+
 fn build(line: &Line, (id, epoch): (i64, i16)) -> Result<Vec<u8>> {
     let values: Vec<String> = match line.get("values") {
         Some(values) => values.split(',').map(str::to_owned).collect(),
@@ -60,6 +67,7 @@ fn build(line: &Line, (id, epoch): (i64, i16)) -> Result<Vec<u8>> {
     let times: Vec<i64> = match line.get("ts") {
         None => vec![SCRIPT_TIME_MS],
         Some("now") => vec![crate::compare::wall_ms()],
+        Some("recent") => vec![recent_ms()],
         Some(list) => list
             .split(',')
             .map(|t| Ok(SCRIPT_TIME_MS.saturating_add(t.parse::<i64>()?)))

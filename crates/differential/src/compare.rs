@@ -16,6 +16,28 @@ use crate::tree::Tree;
 pub struct Names {
     pub port: u16,
     pub topics: HashMap<Uuid, String>,
+    /// In the order of their first mention, which is that of the script and so the same on both sides.
+    producers: HashMap<i64, usize>,
+}
+
+impl Names {
+    pub fn new(port: u16) -> Names {
+        Names {
+            port,
+            ..Names::default()
+        }
+    }
+
+    /// The next script counts its own, also when this one has not come to its end on both sides.
+    pub fn forget_producers(&mut self) {
+        self.producers.clear();
+    }
+
+    /// A producer id that the broker has drawn.
+    pub fn producer(&mut self, id: i64) {
+        let next = self.producers.len();
+        self.producers.entry(id).or_insert(next);
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -132,7 +154,7 @@ fn walk(
                 return;
             }
             for (index, element) in elements.iter().enumerate() {
-                let key = key_of(element, names).unwrap_or_else(|| index.to_string());
+                let key = key_of(field, element, names).unwrap_or_else(|| index.to_string());
                 walk(element, field, format!("{path}[{key}]"), names, values);
             }
         }
@@ -198,13 +220,25 @@ const KEYS: [&str; 14] = [
 ];
 
 /// What tells an element from its neighbours.
-fn key_of(element: &Tree, names: &Names) -> Option<String> {
+fn key_of(field: &str, element: &Tree, names: &Names) -> Option<String> {
+    // Numbers of partitions are a set.
+    if let (Tree::Leaf(number), "partitions") = (element, field) {
+        return Some(number.clone());
+    }
     for key in KEYS {
         match element.field(key).and_then(Tree::text) {
             None => {}
             Some("") if key == "topic" || key == "name" => {}
             Some(text) => return Some(text.to_owned()),
         }
+    }
+    // Producers of a partition.
+    if element.field("current_txn_start_offset").is_some() {
+        let id = element.number("producer_id")?;
+        return Some(match names.producers.get(&id) {
+            Some(place) => format!("producer {place}"),
+            None => id.to_string(),
+        });
     }
     if let Some(id) = element.field("topic_id").and_then(Tree::text) {
         return Some(value("topic_id", id, names).text);
@@ -301,6 +335,36 @@ mod tests {
         assert_eq!(fields(&mut comparison, a, b), ["l[a].x"]);
         let short = "R { l: [T { name: \"b\", x: 2 }] }";
         assert_eq!(fields(&mut comparison, a, short), ["l[a].name", "l[a].x"]);
+    }
+
+    #[test]
+    fn producers_of_a_partition_have_no_order() {
+        let mut names = [Names::default(), Names::default()];
+        for id in [7, 8] {
+            names[0].producer(id);
+            names[1].producer(id + 90);
+        }
+        let list = |ids: [i64; 2]| {
+            let one = |id| {
+                format!(
+                    "P {{ producer_id: {id}, x: {}, current_txn_start_offset: -1 }}",
+                    id % 90
+                )
+            };
+            tree(&format!("R {{ l: [{}, {}] }}", one(ids[0]), one(ids[1])))
+        };
+        let (a, b) = (list([7, 8]), list([98, 97]));
+        let mut comparison = Comparison::default();
+        let different = comparison.compare((&a, &names[0]), (&b, &names[1]));
+        assert!(different.is_empty(), "{different:?}");
+    }
+
+    #[test]
+    fn numbers_of_partitions_are_a_set() {
+        let mut comparison = Comparison::default();
+        let a = "R { partitions: [0, 1], others: [0, 1] }";
+        let b = "R { partitions: [1, 0], others: [1, 0] }";
+        assert_eq!(fields(&mut comparison, a, b), ["others[0]", "others[1]"]);
     }
 
     #[test]

@@ -246,16 +246,20 @@ impl Driver {
         if !self.versions.contains_key(&DESCRIBE_TRANSACTIONS) {
             return Ok(());
         }
+        self.wait_until_not(transactional_id, &["Prepare"])
+    }
+
+    /// Until the state of the id begins with none of these words.
+    pub fn wait_until_not(&mut self, transactional_id: &str, states: &[&str]) -> Result<()> {
         self.until("the end of the transaction", |driver| {
             let request = DescribeTransactionsRequest::default()
                 .with_transactional_ids(vec![TransactionalId(text(transactional_id))]);
             let tree = driver.ask(0, &request)?;
-            let states = tree.list("transaction_states");
-            let state = states.first().and_then(|s| s.field("transaction_state"));
-            let is_ending = state
-                .and_then(Tree::text)
-                .is_some_and(|s| s.starts_with("Prepare"));
-            Ok((!is_ending).then_some(()))
+            let described = tree.list("transaction_states").first();
+            let state = described.and_then(|s| s.field("transaction_state"));
+            let state = state.and_then(Tree::text).unwrap_or_default();
+            let waits = states.iter().any(|prefix| state.starts_with(prefix));
+            Ok((!waits).then_some(()))
         })
     }
 }

@@ -6,6 +6,9 @@
 //! produce t/0 txn=a by=p seq=0 v=3,11            sent once for each version
 //! end txn=a by=p commit ~retry-of-init           may differ as docs/differences.md says under this id
 //! init txn=a by=p times=9 -> p                   nine times, the last answer compared
+//! end txn=a by={p,p-1} {commit,abort}            four lines, in this order: the last brace runs fastest
+//! block NAME                                     lines up to `end-block`, which are not run here,
+//! use NAME txn=a                                 but here, with `a` in the place of each `$txn`
 //! ```
 //!
 //! A value with spaces, or an empty one, is in double quotes.
@@ -39,11 +42,12 @@ pub struct Script {
 impl Script {
     pub fn parse(name: &str, text: &str) -> Result<Script> {
         let mut lines = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let number = index + 1;
-            let parsed =
-                parse_line(number, line).with_context(|| format!("{name}.txt line {number}"))?;
-            lines.extend(parsed);
+        for (number, line) in blocks_used(name, text)? {
+            for line in spread(&line) {
+                let parsed = parse_line(number, &line)
+                    .with_context(|| format!("{name}.txt line {number}"))?;
+                lines.extend(parsed);
+            }
         }
         Ok(Script {
             name: name.to_owned(),
@@ -88,6 +92,63 @@ impl Line {
     /// True if the word stands among the arguments.
     pub fn has(&self, word: &str) -> bool {
         self.words.iter().any(|w| w == word)
+    }
+}
+
+/// The numbered lines, with those of a block where it is used. A number is that of where the line is written.
+fn blocks_used(name: &str, text: &str) -> Result<Vec<(usize, String)>> {
+    let mut blocks: BTreeMap<String, Vec<(usize, String)>> = BTreeMap::new();
+    let mut open: Option<String> = None;
+    let mut lines = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let number = index + 1;
+        let at = || format!("{name}.txt line {number}");
+        let mut words = line.split_whitespace();
+        match (words.next(), &open) {
+            (Some("end-block"), _) => {
+                ensure!(open.take().is_some(), "{}: no block is open", at());
+            }
+            (_, Some(block)) => {
+                let of_block = blocks.get_mut(block).context("an open block is there")?;
+                of_block.push((number, line.to_owned()));
+            }
+            (Some("block"), None) => {
+                let block = words.next().with_context(at)?.to_owned();
+                let before = blocks.insert(block.clone(), Vec::new());
+                ensure!(before.is_none(), "{}: {block} stands twice", at());
+                open = Some(block);
+            }
+            (Some("use"), None) => {
+                let block = words.next().with_context(at)?;
+                let block = blocks.get(block);
+                let block = block.with_context(|| format!("{}: no such block", at()))?;
+                let values: Vec<(&str, &str)> =
+                    words.filter_map(|word| word.split_once('=')).collect();
+                lines.extend(block.iter().map(|(number, line)| {
+                    let put = |line: String, (name, value): &(&str, &str)| {
+                        line.replace(&format!("${name}"), value)
+                    };
+                    (*number, values.iter().fold(line.clone(), put))
+                }));
+            }
+            _ => lines.push((number, line.to_owned())),
+        }
+    }
+    ensure!(open.is_none(), "{name}.txt: a block is not closed");
+    Ok(lines)
+}
+
+/// The lines that a line with braces stands for.
+fn spread(line: &str) -> Vec<String> {
+    let braces = line
+        .split_once('{')
+        .and_then(|(head, rest)| Some((head, rest.split_once('}')?)));
+    match braces {
+        Some((head, (choices, tail))) if !line.trim_start().starts_with('#') => choices
+            .split(',')
+            .flat_map(|choice| spread(&format!("{head}{choice}{tail}")))
+            .collect(),
+        _ => vec![line.to_owned()],
     }
 }
 
@@ -178,6 +239,38 @@ mod tests {
         assert_eq!(line.get("cfg.cleanup.policy"), Some("compact"));
         assert_eq!(line.bind.as_deref(), Some("q"));
         assert_eq!(line.allowed, ["one", "two"]);
+    }
+
+    #[test]
+    fn braces_are_spread_in_order() {
+        let script =
+            Script::parse("s", "end by={p,p-1} {commit,abort}\n# {a,b}\n").expect("it parses");
+        let texts: Vec<&str> = script.lines.iter().map(|l| l.text.as_str()).collect();
+        assert_eq!(
+            texts,
+            [
+                "end by=p commit",
+                "end by=p abort",
+                "end by=p-1 commit",
+                "end by=p-1 abort"
+            ]
+        );
+        assert!(script.lines.iter().all(|line| line.number == 1));
+    }
+
+    #[test]
+    fn a_block_stands_where_it_is_used() {
+        let text = "block b\nend txn=$txn by=$p\nend-block\ninit\nuse b txn=a p=q\nuse b txn=c p=r";
+        let script = Script::parse("s", text).expect("it parses");
+        let lines: Vec<(usize, &str)> = (script.lines.iter())
+            .map(|l| (l.number, l.text.as_str()))
+            .collect();
+        assert_eq!(
+            lines,
+            [(4, "init"), (2, "end txn=a by=q"), (2, "end txn=c by=r")]
+        );
+        assert!(Script::parse("s", "block b").is_err());
+        assert!(Script::parse("s", "use b").is_err());
     }
 
     #[test]

@@ -70,10 +70,7 @@ impl Side {
             env: Env::default(),
             connections: HashMap::new(),
             started: HashMap::new(),
-            names: Names {
-                port: address.port(),
-                ..Names::default()
-            },
+            names: Names::new(address.port()),
         })
     }
 
@@ -86,6 +83,7 @@ impl Side {
         self.connections.clear();
         self.started.clear();
         self.env.drawn.clear();
+        self.names.forget_producers();
     }
 
     /// # Errors
@@ -296,6 +294,11 @@ impl Side {
                     self.driver.wait_for_lso(topic, partition.parse()?)?;
                 }
             }
+            "until-ended" => {
+                for id in &line.words {
+                    self.driver.wait_until_not(id, &["Ongoing", "Prepare"])?;
+                }
+            }
             verb => bail!("no verb {verb}"),
         }
         Ok(())
@@ -314,6 +317,7 @@ impl Side {
                     return Ok(());
                 }
                 let epoch = tree.number("producer_epoch").context("no epoch")?;
+                self.names.producer(id);
                 Drawn::Producer {
                     id,
                     epoch: i16::try_from(epoch)?,

@@ -82,7 +82,7 @@ fn kind(line: &Line) -> StepKind {
     match line.verb.as_str() {
         "await" => StepKind::Await,
         "raw" => StepKind::Raw,
-        "settle" | "topic" | "pause" | "close" => StepKind::Between,
+        "settle" | "until-ended" | "topic" | "pause" | "close" => StepKind::Between,
         _ if line.get("start").is_some() => StepKind::Start,
         _ => StepKind::Request,
     }

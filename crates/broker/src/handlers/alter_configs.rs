@@ -8,7 +8,7 @@ use kafka_protocol::messages::{AlterConfigsRequest, AlterConfigsResponse};
 use tidemark_owner::Alteration;
 
 use super::config_resources::{Named, Resource, alter};
-use super::{Cx, Pending, text};
+use super::{Cx, Pending};
 
 pub(crate) async fn handle(cx: Cx, request: AlterConfigsRequest) -> Pending {
     let resources = request
@@ -37,16 +37,12 @@ pub(crate) async fn handle(cx: Cx, request: AlterConfigsRequest) -> Pending {
             .resources
             .into_iter()
             .zip(results)
-            .map(|(resource, result)| {
-                let response = AlterConfigsResourceResponse::default()
+            .map(|(resource, altered)| {
+                AlterConfigsResourceResponse::default()
                     .with_resource_type(resource.resource_type)
-                    .with_resource_name(resource.resource_name);
-                match result {
-                    Ok(()) => response.with_error_message(None),
-                    Err((error, message)) => response
-                        .with_error_code(error.code())
-                        .with_error_message(Some(text(&message))),
-                }
+                    .with_resource_name(resource.resource_name)
+                    .with_error_code(altered.error_code)
+                    .with_error_message(altered.error_message)
             })
             .collect();
         cx.answer(&AlterConfigsResponse::default().with_responses(responses))

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kafka_protocol::protocol::StrBytes;
 use tidemark_metadata::Refusal;
 use tidemark_owner::{AlterConfigs, AlterResource, Alteration, Command, ConfigResource, Reply};
 use tidemark_types::{ErrorCode, NodeId};
 
-use super::{Cx, Outcome, Pending, wrong_reply};
+use super::{Cx, Outcome, Pending, text, wrong_reply};
 
 pub(crate) const TOPIC: i8 = 2;
 pub(crate) const BROKER: i8 = 4;
@@ -28,12 +29,31 @@ pub(crate) struct Named {
     pub lacks_value: bool,
 }
 
+/// What both APIs tell of a resource: a code, and why for people.
+pub(crate) struct Altered {
+    pub error_code: i16,
+    pub error_message: Option<StrBytes>,
+}
+
+impl From<Result<(), Refusal>> for Altered {
+    fn from(result: Result<(), Refusal>) -> Altered {
+        let (error, message) = match result {
+            Ok(()) => (ErrorCode::None, None),
+            Err((error, message)) => (error, Some(text(&message))),
+        };
+        Altered {
+            error_code: error.code(),
+            error_message: message,
+        }
+    }
+}
+
 /// Alters what may be altered and answers with one result per resource, in their order.
 pub(crate) async fn alter(
     cx: Cx,
     resources: Vec<Resource>,
     validate_only: bool,
-    respond: impl FnOnce(&Cx, Vec<Result<(), Refusal>>) -> Outcome + Send + 'static,
+    respond: impl FnOnce(&Cx, Vec<Altered>) -> Outcome + Send + 'static,
 ) -> Pending {
     let mut times_named: BTreeMap<(i8, &str), usize> = BTreeMap::new();
     for resource in &resources {
@@ -81,10 +101,8 @@ pub(crate) async fn alter(
         };
         let results = planned
             .into_iter()
-            .map(|planned| {
-                planned?;
-                altered.next().unwrap_or_else(timed_out)
-            })
+            .map(|planned| planned.and_then(|()| altered.next().unwrap_or_else(timed_out)))
+            .map(Altered::from)
             .collect();
         respond(cx, results)
     })

@@ -130,7 +130,7 @@ async fn what_is_described_survives_a_restart() {
     let mut client = broker.client().await;
 
     let request = DescribeTransactionsRequest::default()
-        .with_transactional_ids(vec![transactional_id("tx"), transactional_id("")]);
+        .with_transactional_ids(["tx", "", "nobody"].map(transactional_id).to_vec());
     let described = client.send(0, &request).await;
     let tx = &described.transaction_states[0];
     assert_eq!(&*tx.transaction_state, "Ongoing");
@@ -139,10 +139,13 @@ async fn what_is_described_survives_a_restart() {
         .map(|t| (&**t.topic, t.partitions.as_slice()))
         .collect();
     assert_eq!(topics, [("t", &[0][..]), ("u", &[1][..])]);
-    assert_eq!(
-        error_code(described.transaction_states[1].error_code),
-        ErrorCode::TransactionalIdNotFound
-    );
+    let refused = described.transaction_states[1..].iter();
+    let refused: Vec<ErrorCode> = refused.map(|s| error_code(s.error_code)).collect();
+    let codes = [
+        ErrorCode::InvalidRequest,
+        ErrorCode::TransactionalIdNotFound,
+    ];
+    assert_eq!(refused, codes);
 
     let of = |topic, partitions: &[i32]| {
         TopicRequest::default()
@@ -254,6 +257,10 @@ async fn a_producer_that_no_coordinator_knows_gets_the_bare_marker() {
     assert_eq!(older, [ErrorCode::TransactionCoordinatorFenced]);
     let older = write_markers(&mut client, (77_000, 2), false, 5, &t0).await;
     assert_eq!(older, [ErrorCode::InvalidProducerEpoch]);
+    for nobody in [(-1, -1), (77_000, -1), (-1, 3)] {
+        let codes = write_markers(&mut client, nobody, false, 5, &t0).await;
+        assert_eq!(codes, [ErrorCode::InvalidRequest], "{nobody:?}");
+    }
     let read = client.fetch("t", 0, 0, Isolation::ReadUncommitted).await;
     assert_eq!(
         read.markers(),

@@ -1,6 +1,7 @@
 //! Batches that are on their way while their transaction ends: in it whole, or nowhere.
 
-use kafka_protocol::messages::{EndTxnResponse, ProduceResponse};
+use kafka_protocol::messages::describe_producers_request::TopicRequest;
+use kafka_protocol::messages::{DescribeProducersRequest, EndTxnResponse, ProduceResponse};
 use tidemark_testkit::{
     Dialect, InFlight, Isolation, RawClient, TestBroker, TxnProducer, produced, requests,
 };
@@ -166,6 +167,15 @@ async fn a17_story(dialect: Dialect) {
     }
     let values = client.read_values(TOPIC, 0, Isolation::ReadCommitted).await;
     assert_eq!(values, want);
+    // Nor does an operator see one.
+    let of_topic = TopicRequest::default()
+        .with_name(requests::topic_name(TOPIC))
+        .with_partition_indexes(vec![0]);
+    let request = DescribeProducersRequest::default().with_topics(vec![of_topic]);
+    let described = client.send(0, &request).await;
+    let producers = &described.topics[0].partitions[0].active_producers;
+    assert_eq!(producers.len(), 1, "{producers:?}");
+    assert_eq!(producers[0].current_txn_start_offset, -1, "{producers:?}");
     println!("{won} batches came in time, {lost} too late");
     assert!(
         won > 0 && lost > 0,

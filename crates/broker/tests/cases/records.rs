@@ -1,9 +1,9 @@
 //! Records that are deleted: DeleteRecords, and what outlives it.
 
-use tidemark_testkit::{Batch, Isolation, RawClient, TestBroker, TxnProducer, requests};
+use tidemark_testkit::{Batch, Dialect, Isolation, RawClient, TestBroker, TxnProducer, requests};
 use tidemark_types::ErrorCode;
 
-use crate::support::Target;
+use crate::support::{Target, in_both_dialects};
 
 /// (log start, last stable offset, high watermark).
 async fn marks(client: &mut RawClient, topic: &str) -> (i64, i64, i64) {
@@ -20,10 +20,15 @@ async fn marks(client: &mut RawClient, topic: &str) -> (i64, i64, i64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a22_delete_records_cuts_through_an_open_transaction() {
+    in_both_dialects(a22_story).await;
+}
+
+async fn a22_story(dialect: Dialect) {
     let target = Target::start().await;
     let mut client = target.client().await;
     let topic = target.topic(&mut client, "t", 1).await;
-    let mut producer = target.session(&mut client, &target.name("tx")).await;
+    let id = target.name("tx");
+    let mut producer = target.session_in(&mut client, &id, dialect).await;
     target.begin(&mut client, &producer, &[(&topic, 0)]).await;
     for n in 0..10 {
         let sent = producer
@@ -56,11 +61,15 @@ async fn a22_delete_records_cuts_through_an_open_transaction() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a22_a_restart_in_between_changes_nothing() {
+    in_both_dialects(a22_story_of_restarts).await;
+}
+
+async fn a22_story_of_restarts(dialect: Dialect) {
     for end in ["kill", "power", "stop"] {
         let mut broker = TestBroker::start().await;
         let mut client = broker.client().await;
         client.create_topic("t", 1).await;
-        let mut producer = TxnProducer::init(&mut client, "tx").await;
+        let mut producer = TxnProducer::init_in(&mut client, "tx", dialect).await;
         producer.enrol(&mut client, &[("t", 0)]).await.unwrap();
         for n in 0..10 {
             let sent = producer.send(&mut client, "t", 0, &[n.to_string()]).await;

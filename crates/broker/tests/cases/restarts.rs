@@ -110,6 +110,10 @@ async fn poll(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a8_the_last_stable_offset_never_moves_back_through_restarts() {
+    in_both_dialects(a8_story).await;
+}
+
+async fn a8_story(dialect: Dialect) {
     let port = a_port_of_its_own().await;
     let listeners = format!("PLAINTEXT://127.0.0.1:{port}");
     let mut broker = TestBroker::builder()
@@ -123,7 +127,7 @@ async fn a8_the_last_stable_offset_never_moves_back_through_restarts() {
         client.produce("t", 0, Batch::of(&values).build()).await,
         Ok(0)
     );
-    let mut producer = TxnProducer::init(&mut client, "tx").await;
+    let mut producer = TxnProducer::init_in(&mut client, "tx", dialect).await;
     producer.enrol(&mut client, &[("t", 0)]).await.unwrap();
     assert_eq!(producer.send(&mut client, "t", 0, &["open"]).await, Ok(100));
 

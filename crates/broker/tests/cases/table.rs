@@ -3,9 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Cases that must stand in the table.
-const CASES: &str = "A1 A2 A3 A4 A5 A6 A7 A8 A9 A11 A12 A13 A14 A15 A16 A17 A18 A19 A20 A22 A23 A24 A26 A28 \
-                     M1 M2 M3 M5 M6 M7 M9 M10 M11 M15 M16 M18 T4 T5 T7 T14 T15";
+/// Every number: each stands in one of the two tables, with tests or with the reason why it has none.
+fn all_cases() -> BTreeSet<String> {
+    let numbers = |letter: char, last: u32| (1..=last).map(move |n| format!("{letter}{n}"));
+    let cases = numbers('A', 28).chain(numbers('M', 23));
+    let cases = cases.chain(numbers('T', 16)).chain(["M11b".to_owned()]);
+    cases
+        .filter(|case| !ELSEWHERE.contains(&case.as_str()))
+        .collect()
+}
+
+/// Measured by scripts/bench (M21, T16), and operations that are not served yet (T6, T8).
+const ELSEWHERE: [&str; 4] = ["M21", "T6", "T8", "T16"];
 
 /// The names of all functions in files of this ending below a folder.
 fn functions(folder: &Path, ending: &str, keyword: &str, names: &mut BTreeSet<String>) {
@@ -36,11 +45,18 @@ fn every_case_has_tests_and_they_exist() {
     functions(&root.join("crates"), "rs", "fn ", &mut names);
     functions(&root.join("tests/e2e"), "py", "def ", &mut names);
     let text = std::fs::read_to_string(root.join("docs/scenarios.md")).expect("the document");
-    let mut missing: BTreeSet<&str> = CASES.split_whitespace().collect();
+    let mut missing = all_cases();
     for line in text.lines() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let ["", cases, _, tests, _, ""] = cells[..] else {
-            continue;
+        let (cases, tests) = match cells[..] {
+            ["", cases, _, tests, _, ""] => (cases, tests),
+            ["", cases, _, _why, ""] => {
+                for case in cases.split(", ") {
+                    missing.remove(case);
+                }
+                continue;
+            }
+            _ => continue,
         };
         let mut tests = tests.split('`').skip(1).step_by(2).peekable();
         if tests.peek().is_none() {
@@ -58,6 +74,6 @@ fn every_case_has_tests_and_they_exist() {
     }
     assert!(
         missing.is_empty(),
-        "docs/scenarios.md names no test of {missing:?}"
+        "docs/scenarios.md names neither a test of {missing:?} nor why there is none"
     );
 }

@@ -6,7 +6,9 @@ use kafka_protocol::messages::offset_commit_request::{
 };
 use kafka_protocol::messages::{GroupId, OffsetCommitRequest};
 use tidemark_testkit::requests::{text, topic_name};
-use tidemark_testkit::{Isolation, RawClient, TestBroker, TxnProducer, eventually, requests};
+use tidemark_testkit::{
+    Dialect, Isolation, RawClient, TestBroker, TxnProducer, eventually, produced, requests,
+};
 use tidemark_types::ErrorCode;
 
 use crate::reader::{EAGER, batch, inspected, last_values, read, requests_time, roll};
@@ -38,22 +40,28 @@ async fn send_in(
     let bytes = batch(timestamp, Some((id, epoch, *sequence, true)), of);
     *sequence += of.len() as i32;
     let id = producer.id.clone();
-    client
-        .produce_in(&id, topic, 0, bytes)
-        .await
-        .expect("it is in its transaction")
+    let request = requests::produce(Some(&id), [(topic, 0, bytes)]);
+    let version = producer.dialect.produce_version();
+    let sent = produced(&client.send(version, &request).await)[0];
+    sent.expect("it is in its transaction")
 }
 
 /// Markers have keys too, of four bytes: none of a user's (KAFKA-14055).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a21_markers_are_no_records_of_their_keys() {
+    for dialect in Dialect::BOTH {
+        a21_story(dialect).await;
+    }
+}
+
+async fn a21_story(dialect: Dialect) {
     let broker = TestBroker::start().await;
     let mut client = broker.client().await;
     let mut configs = EAGER.to_vec();
     configs.push(("delete.retention.ms", "1000"));
     client.create_topic_with("t", 1, &configs).await;
     let now = requests_time(&broker);
-    let mut producer = TxnProducer::init(&mut client, "tx").await;
+    let mut producer = TxnProducer::init_in(&mut client, "tx", dialect).await;
     for (key, commit) in [(&b"k1"[..], false), (b"k2", true)] {
         producer.enrol(&mut client, &[("t", 0)]).await.unwrap();
         send_in(
@@ -64,7 +72,7 @@ async fn a21_markers_are_no_records_of_their_keys() {
             &[(key, Some(b"in a transaction"))],
         )
         .await;
-        producer.end(&mut client, commit).await.unwrap();
+        producer.end_and_go_on(&mut client, commit).await.unwrap();
     }
     let keys: [&[u8]; 2] = [&[0, 0, 0, 0], &[0, 0, 0, 1]];
     for n in 0..1_000 {
@@ -121,11 +129,17 @@ async fn a21_markers_are_no_records_of_their_keys() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m14_an_aborted_value_supersedes_nothing_and_an_open_one_is_not_touched() {
+    for dialect in Dialect::BOTH {
+        m14_story(dialect).await;
+    }
+}
+
+async fn m14_story(dialect: Dialect) {
     let broker = TestBroker::start().await;
     let mut client = broker.client().await;
     client.create_topic_with("t", 1, &EAGER).await;
     let now = requests_time(&broker);
-    let mut producer = TxnProducer::init(&mut client, "tx").await;
+    let mut producer = TxnProducer::init_in(&mut client, "tx", dialect).await;
     let mut offsets = Vec::new();
     for (value, commit) in [(&b"v1"[..], true), (b"v2", false)] {
         producer.enrol(&mut client, &[("t", 0)]).await.unwrap();
@@ -139,7 +153,7 @@ async fn m14_an_aborted_value_supersedes_nothing_and_an_open_one_is_not_touched(
             )
             .await,
         );
-        producer.end(&mut client, commit).await.unwrap();
+        producer.end_and_go_on(&mut client, commit).await.unwrap();
     }
     // Committed, then superseded by what stays open.
     client
@@ -147,7 +161,7 @@ async fn m14_an_aborted_value_supersedes_nothing_and_an_open_one_is_not_touched(
         .await
         .unwrap();
     roll(&broker, &mut client, "t").await;
-    let mut open = TxnProducer::init(&mut client, "open").await;
+    let mut open = TxnProducer::init_in(&mut client, "open", dialect).await;
     open.enrol(&mut client, &[("t", 0)]).await.unwrap();
     let first = send_in(&mut client, &mut open, "t", now, &[(b"k2", Some(b"new"))]).await;
     for value in [&b"a"[..], b"b"] {

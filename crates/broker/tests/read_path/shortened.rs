@@ -1,5 +1,6 @@
 //! A25 (b): a segment that is shorter than was synced is rebuilt from the journal where that still
-//! holds the bytes, else refused with file and position; never a lower end in silence.
+//! holds the bytes, else refused with file and position; never a lower end in silence. A25 (c): a
+//! batch of which a bit has flipped is refused, and it alone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use tidemark_disk::{Disk, OpenMode, SimDisk, read_all};
 use tidemark_testkit::{
     Batch, DATA_DIR, Isolation, RawClient, StoppedBroker, TestBroker, TxnProducer,
 };
+use tidemark_types::ErrorCode;
 
 const VALUE_BYTES: usize = 300_000;
 
@@ -241,4 +243,58 @@ async fn a25_what_the_journal_no_longer_holds_is_refused_with_file_and_position(
         let same = |(path, content): (&PathBuf, &Vec<u8>)| path == first || after[path] == *content;
         assert!(files.iter().all(same));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a25_a_batch_in_which_a_bit_has_flipped_is_refused_and_those_behind_it_are_not_lost() {
+    const BATCHES: i64 = 100;
+    const ROTTEN: i64 = 50;
+    let broker = TestBroker::start().await;
+    let mut client = broker.client().await;
+    client.create_topic("t", 1).await;
+    let id = client.describe_topic("t").await.topic_id.to_string();
+    let value = |n: i64| format!("value {n:03}");
+    for n in 0..BATCHES {
+        let batch = Batch::of(&[value(n)]).build();
+        assert_eq!(client.produce("t", 0, batch).await, Ok(n));
+    }
+    let stopped = broker.stop().await;
+    let files = segment_files(stopped.disk(), &id);
+    let log = files
+        .iter()
+        .find(|(path, _)| path.extension().is_some_and(|e| e == "log"));
+    let (path, content) = log.expect("a stop in order leaves everything in segments");
+    let rotten = value(ROTTEN);
+    let at = content
+        .windows(rotten.len())
+        .position(|window| window == rotten.as_bytes())
+        .expect("the record's value is in the file");
+    stopped.disk().corrupt(path, at as u64, 0x04).unwrap();
+
+    let broker = stopped.start().await;
+    let mut client = broker.client().await;
+    for isolation in [Isolation::ReadUncommitted, Isolation::ReadCommitted] {
+        assert_eq!(client.ends("t", 1, isolation).await, [BATCHES]);
+        let (mut seen, mut refused) = (Vec::new(), Vec::new());
+        let mut offset = 0;
+        while offset < BATCHES {
+            let fetched = client.fetch("t", 0, offset, isolation).await;
+            match fetched.error {
+                ErrorCode::None => {
+                    seen.extend(fetched.values());
+                    offset = fetched.next_offset().expect("there is more");
+                }
+                error => {
+                    refused.push((offset, error));
+                    offset += 1;
+                }
+            }
+        }
+        assert_eq!(refused, [(ROTTEN, ErrorCode::CorruptMessage)]);
+        let want: Vec<String> = (0..BATCHES).filter(|n| *n != ROTTEN).map(value).collect();
+        assert_eq!(seen, want);
+    }
+    // The partition takes more.
+    let next = client.produce("t", 0, Batch::of(&["next"]).build()).await;
+    assert_eq!(next, Ok(BATCHES));
 }

@@ -32,6 +32,47 @@ async fn t10_the_same_batch_on_two_sockets_at_once_is_one_append() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t10_where_the_first_fails_exactly_one_of_the_two_is_appended() {
+    for seed in 0..10 {
+        let broker = TestBroker::builder().seed(seed).start().await;
+        let mut setup = broker.client().await;
+        setup.create_topic("t", 1).await;
+        setup.create_topic("held", 1).await;
+        let (producer_id, epoch) = setup.init_producer_id(None).await.unwrap();
+        let batch = Batch::of(&["once"]).producer(producer_id, epoch, 0).build();
+        let request = requests::produce(None, [("t", 0, batch)]);
+
+        // Both are on their way, and the sync that they wait for fails.
+        let held = broker
+            .hold_syncs_behind_a_record(&mut setup, "held", 0)
+            .await;
+        let (mut first, mut second) = (broker.client().await, broker.client().await);
+        let one = first.start_request(version::PRODUCE, &request).await;
+        let other = second.start_request(version::PRODUCE, &request).await;
+        broker.disk().fail_next_sync(5);
+        broker.disk().release_syncs();
+        broker.broker().failure().await;
+        for (which, sent) in [("one", one), ("other", other)] {
+            let codes = sent.try_answer().await.map(|answer| produced(&answer));
+            let acked = codes.is_some_and(|codes| codes[0].is_ok());
+            assert!(!acked, "seed {seed}: {which} was acknowledged");
+        }
+        drop(held);
+
+        // Sent again, also at the same time: whether the disk had kept the first or not.
+        let broker = broker.crash(seed).await.start().await;
+        let (mut first, mut second) = (broker.client().await, broker.client().await);
+        let (one, other) = tokio::join!(
+            async { produced(&first.send(version::PRODUCE, &request).await) },
+            async { produced(&second.send(version::PRODUCE, &request).await) },
+        );
+        assert_eq!((&one, &other), (&vec![Ok(0)], &one), "seed {seed}");
+        let values = first.read_values("t", 0, Isolation::ReadUncommitted).await;
+        assert_eq!(values, ["once"], "seed {seed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t11_a_transaction_goes_on_after_a_restart_and_commits_whole() {
     for dialect in Dialect::BOTH {
         for crash in [true, false] {

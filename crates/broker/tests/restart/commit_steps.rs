@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use tidemark_disk::{Disk, SimDisk, read_all};
 use tidemark_testkit::{
-    Batch, DATA_DIR, Isolation, StoppedBroker, TestBroker, TxnProducer, enrolled, produced,
-    requests, txn_offsets_committed, version,
+    Batch, DATA_DIR, Dialect, Isolation, StoppedBroker, TestBroker, TxnProducer, enrolled,
+    produced, requests, txn_offsets_committed, version,
 };
 
 const PARTITIONS: i32 = 4;
@@ -16,34 +16,43 @@ async fn transaction(broker: &TestBroker, session: &mut TxnProducer) -> bool {
     let mut c = broker.client().await;
     let (id, producer) = (session.id.clone(), session.producer());
     let partitions: Vec<(&str, i32)> = (0..PARTITIONS).map(|p| ("t", p)).collect();
-    let request = requests::add_partitions(&id, producer, &partitions);
-    let answer = c.try_send(version::ADD_PARTITIONS_TO_TXN, &request).await;
-    if answer.is_none_or(|answer| enrolled(&answer).is_err()) {
-        return false;
+    // In version 2 batches and offsets enrol.
+    let enrols = session.dialect == Dialect::Classic;
+    if enrols {
+        let request = requests::add_partitions(&id, producer, &partitions);
+        let answer = c.try_send(version::ADD_PARTITIONS_TO_TXN, &request).await;
+        if answer.is_none_or(|answer| enrolled(&answer).is_err()) {
+            return false;
+        }
     }
     for partition in 0..PARTITIONS {
         let batch = session
             .batch("t", partition, &["in the transaction"])
             .build();
         let request = requests::produce(Some(&id), [("t", partition, batch)]);
-        let answer = c.try_send(version::PRODUCE, &request).await;
+        let answer = c
+            .try_send(session.dialect.produce_version(), &request)
+            .await;
         if answer.is_none_or(|answer| produced(&answer)[0].is_err()) {
             return false;
         }
     }
-    let request = requests::add_offsets(&id, producer, "g");
-    let answer = c.try_send(version::ADD_OFFSETS_TO_TXN, &request).await;
-    if answer.is_none_or(|answer| answer.error_code != 0) {
-        return false;
+    if enrols {
+        let request = requests::add_offsets(&id, producer, "g");
+        let answer = c.try_send(version::ADD_OFFSETS_TO_TXN, &request).await;
+        if answer.is_none_or(|answer| answer.error_code != 0) {
+            return false;
+        }
     }
     let request = requests::txn_offset_commit(&id, producer, "g", &[("t", 0, 2)]);
-    let answer = c.try_send(version::TXN_OFFSET_COMMIT, &request).await;
+    let version = session.dialect.txn_offset_commit_version();
+    let answer = c.try_send(version, &request).await;
     if answer.is_none_or(|answer| txn_offsets_committed(&answer).is_err()) {
         return false;
     }
-    let answer = c
-        .try_send(version::END_TXN, &requests::end_txn(&id, producer, true))
-        .await;
+    let request = requests::end_txn(&id, producer, true);
+    let version = session.dialect.end_txn_version();
+    let answer = c.try_send(version, &request).await;
     answer.is_some_and(|answer| answer.error_code == 0)
 }
 
@@ -71,12 +80,18 @@ async fn ends(broker: &TestBroker) -> Vec<i64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m8_a_cut_at_any_step_of_a_transaction_leaves_all_of_it_or_none() {
+    for dialect in Dialect::BOTH {
+        m8_story(dialect).await;
+    }
+}
+
+async fn m8_story(dialect: Dialect) {
     // A group at offset 1, a session of the transactional id.
     let broker = TestBroker::start().await;
     let mut c = broker.client().await;
     c.create_topic("t", PARTITIONS).await;
     c.commit_offsets("g", &[("t", 0, 1)]).await.unwrap();
-    let session = TxnProducer::init(&mut c, "x").await;
+    let session = TxnProducer::init_in(&mut c, "x", dialect).await;
     let base = broker.kill().await.disk().clone();
 
     let (mut none, mut all, mut step) = (0, 0, 0);

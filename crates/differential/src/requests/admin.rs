@@ -5,6 +5,9 @@ use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_topics_request::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig,
 };
+use kafka_protocol::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::incremental_alter_configs_request::{
@@ -13,11 +16,11 @@ use kafka_protocol::messages::incremental_alter_configs_request::{
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
     ApiVersionsRequest, BrokerId, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
+    DeleteRecordsRequest, DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
     IncrementalAlterConfigsRequest, MetadataRequest,
 };
 
-use super::{Body, encode, text, topic_name};
+use super::{Body, encode, places, text, topic_name};
 use crate::env::Env;
 use crate::script::Line;
 
@@ -112,6 +115,24 @@ pub fn create_topics(line: &Line, version: i16) -> Result<Body> {
         .with_topics(topics)
         .with_timeout_ms(line.number("timeout", 10_000)?)
         .with_validate_only(line.flag("validate", false)?);
+    encode(version, &request)
+}
+
+/// `delete-records t/0@5 ...`: -1 is the high watermark.
+pub fn delete_records(line: &Line, version: i16) -> Result<Body> {
+    let topics = places(line)?.into_iter().map(|(topic, places)| {
+        let partitions = places.iter().map(|place| {
+            DeleteRecordsPartition::default()
+                .with_partition_index(place.partition)
+                .with_offset(place.offset.unwrap_or(0))
+        });
+        DeleteRecordsTopic::default()
+            .with_name(topic_name(topic))
+            .with_partitions(partitions.collect())
+    });
+    let request = DeleteRecordsRequest::default()
+        .with_topics(topics.collect())
+        .with_timeout_ms(line.number("timeout", 10_000)?);
     encode(version, &request)
 }
 

@@ -5,6 +5,7 @@ mod admin;
 mod data;
 mod groups;
 mod txn;
+mod txn_admin;
 
 use anyhow::{Context, Result, bail};
 use bytes::BytesMut;
@@ -43,11 +44,13 @@ pub fn key_of(verb: &str) -> Option<i16> {
         "api-versions" => 18,
         "create" => 19,
         "delete" => 20,
+        "delete-records" => 21,
         "init" => 22,
         "epoch-end" => 23,
         "add-partitions" => 24,
         "add-offsets" => 25,
         "end" => 26,
+        "write-markers" => 27,
         "txn-commit" => 28,
         "describe-configs" => 32,
         "create-partitions" => 37,
@@ -55,6 +58,9 @@ pub fn key_of(verb: &str) -> Option<i16> {
         "alter-configs" => 44,
         "delete-offsets" => 47,
         "describe-cluster" => 60,
+        "describe-producers" => 61,
+        "describe-txns" => 65,
+        "list-txns" => 66,
         _ => return None,
     })
 }
@@ -72,6 +78,10 @@ pub fn build(line: &Line, version: i16, env: &Env) -> Result<Body> {
         "add-offsets" => txn::add_offsets(line, v, env),
         "end" => txn::end(line, v, env),
         "txn-commit" => txn::offset_commit(line, v, env),
+        "write-markers" => txn_admin::write_markers(line, v, env),
+        "describe-producers" => txn_admin::describe_producers(line, v),
+        "describe-txns" => txn_admin::describe_transactions(line, v),
+        "list-txns" => txn_admin::list_transactions(line, v, env),
         "commit" => groups::offset_commit(line, v, env),
         "committed" => groups::offset_fetch(line, v),
         "join" => groups::join(line, v, env),
@@ -87,6 +97,7 @@ pub fn build(line: &Line, version: i16, env: &Env) -> Result<Body> {
         "api-versions" => admin::api_versions(line, v),
         "create" => admin::create_topics(line, v),
         "delete" => admin::delete_topics(line, v, env),
+        "delete-records" => admin::delete_records(line, v),
         "create-partitions" => admin::create_partitions(line, v),
         "describe-configs" => admin::describe_configs(line, v),
         "alter-configs" => admin::alter_configs(line, v),

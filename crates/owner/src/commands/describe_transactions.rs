@@ -77,12 +77,15 @@ impl Owner {
             .collect()
     }
 
-    /// Per id of the request, in its order.
+    /// Per id of the request, in its order. INVALID_REQUEST for the empty one, which is nobody's.
     pub(crate) fn describe_transactions(
         &self,
         ids: &[String],
     ) -> Vec<Result<DescribedTransaction, ErrorCode>> {
         let describe = |id: &String| {
+            if id.is_empty() {
+                return Err(ErrorCode::InvalidRequest);
+            }
             let meta = self.coordinator.get(id);
             let meta = meta.ok_or(ErrorCode::TransactionalIdNotFound)?;
             Ok(DescribedTransaction {

@@ -33,7 +33,7 @@ pub struct WriteTxnMarkers {
 impl Owner {
     /// One code per partition, in the order of the request.
     ///
-    /// Errors: CLUSTER_AUTHORIZATION_FAILED for a commit; UNKNOWN_TOPIC_OR_PARTITION;
+    /// Errors: CLUSTER_AUTHORIZATION_FAILED for a commit; INVALID_REQUEST without a producer; UNKNOWN_TOPIC_OR_PARTITION;
     /// INVALID_PRODUCER_EPOCH when the epoch is not the one that the transaction is open under;
     /// TRANSACTION_COORDINATOR_FENCED below the epoch of an earlier marker; REQUEST_TIMED_OUT, as
     /// Kafka's for what may be asked again, for what the record had no room for.
@@ -43,8 +43,13 @@ impl Owner {
         now: &Now<'_>,
         step: &mut Step,
     ) -> Vec<ErrorCode> {
-        if request.commit {
-            return vec![ErrorCode::ClusterAuthorizationFailed; request.partitions.len()];
+        let is_nobodys = request.producer_id.0 < 0 || request.producer_epoch.0 < 0;
+        let refused = match request.commit {
+            true => Some(ErrorCode::ClusterAuthorizationFailed),
+            false => is_nobodys.then_some(ErrorCode::InvalidRequest),
+        };
+        if let Some(code) = refused {
+            return vec![code; request.partitions.len()];
         }
         let mut draft = self.begin(now);
         let mut aborted = None;
