@@ -88,6 +88,14 @@ impl Front {
         }
     }
 
+    /// As [`Front::failure`], if it has failed by now.
+    pub fn failed(&self) -> Option<String> {
+        match &*self.phase.borrow() {
+            Phase::Failed(why) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
     /// The broker's state, as soon as it is there; `None` if the start failed.
     pub async fn ready(&self) -> Option<Arc<Shared>> {
         if let Phase::Ready(shared) = &*self.phase.borrow() {

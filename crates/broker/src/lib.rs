@@ -139,7 +139,7 @@ impl Broker {
         };
         if let Err(e) = broker.first_records_are_durable().await {
             broker.front.set_failed(&e.to_string());
-            broker.shutdown().await;
+            let _it_failed_already = broker.shutdown().await;
             return Err(e);
         }
         broker.front.set_ready(broker.running.shared.clone());
@@ -243,7 +243,10 @@ impl Broker {
     }
 
     /// Stops serving, writes a checkpoint and closes the data directory.
-    pub async fn shutdown(self) {
+    ///
+    /// Errors: why the end is not in order, the last checkpoint or the journal's end mark: what was
+    /// acknowledged is in the journal all the same, and the next start takes it from there.
+    pub async fn shutdown(self) -> Result<(), String> {
         self.front.stop();
         for task in self.tasks {
             task.abort();
@@ -254,6 +257,11 @@ impl Broker {
         let ended = tokio::task::spawn_blocking(move || running.stop()).await;
         if let Err(e) = ended {
             tracing::error!("shutdown: {e}");
+            return Err(e.to_string());
+        }
+        match self.front.failed() {
+            None => Ok(()),
+            Some(why) => Err(why),
         }
     }
 }

@@ -160,7 +160,7 @@ impl Maintenance {
                 last_look = Instant::now();
                 self.drop_deleted();
             }
-            self.retain_if_due(&request);
+            self.retain_if_due(&request, looks);
             self.trim();
             let due = self.journal_is_filling()
                 || stop
@@ -194,6 +194,14 @@ impl Maintenance {
                     self.front.set_failed(&message);
                     self.admission.set_disk_room(DiskRoom::Gone);
                 }
+                Err(e) if stop => {
+                    let message = format!(
+                        "the last checkpoint was not written: {e}. What was acknowledged is in the \
+                         journal, and the next start takes it from there"
+                    );
+                    error!("{message}");
+                    self.front.set_failed(&message);
+                }
                 Err(e) => {
                     let text = e.to_string();
                     if last_error.as_ref() != Some(&text) {
@@ -201,6 +209,12 @@ impl Maintenance {
                     }
                     last_error = Some(text);
                 }
+            }
+            if stop && self.checkpoint_is_short {
+                warn!(
+                    "the last checkpoint was not written: the disk is full. What was acknowledged is \
+                     in the journal, and the next start takes it from there"
+                );
             }
             if looks {
                 self.admission.room_made();
@@ -352,11 +366,11 @@ impl Maintenance {
         first_error
     }
 
-    fn retain_if_due(&mut self, request: &Option<Request>) {
+    fn retain_if_due(&mut self, request: &Option<Request>, looks: bool) {
         let now = self.clock.now();
         let wanted = match request {
             Some(Request::RetainNow(done)) => Some(done),
-            None if now >= self.next_retention => None,
+            _ if looks && now >= self.next_retention => None,
             _ => return,
         };
         self.next_retention = now + self.retention_interval;

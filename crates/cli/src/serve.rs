@@ -79,7 +79,9 @@ async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
         admin.stop().await;
     }
     tokio::select! {
-        () = broker.shutdown() => Ok(()),
+        ended = broker.shutdown() => ended.map_err(|why| failed(format!(
+            "the stop did not end in order: {why}"
+        ))),
         signal = stop.next() => Err(failed(format!(
             "{signal} again before the clean end; what was acknowledged is on disk all the same"
         ))),

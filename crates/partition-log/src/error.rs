@@ -27,7 +27,10 @@ pub enum LogError {
         expected: u64,
     },
     /// As `Short`, and the journal does not have what is missing.
-    #[error("{found}, and {why}; restore the data directory from a copy")]
+    #[error(
+        "{found}, and {why}; restore the data directory from a copy, or let tidemark check DIR --rebuild \
+         keep what is left and name what is lost"
+    )]
     Unmendable { found: String, why: String },
     /// The directory belongs to another cluster, or is not ours.
     #[error("{}: {what}", path.display())]

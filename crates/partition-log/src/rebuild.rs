@@ -66,8 +66,8 @@ impl SegmentManifest {
     /// Only lengths are compared: bytes that are there and wrong are found by their checksums when
     /// they are read.
     ///
-    /// Errors: `Short` for a segment that compaction has written, which the journal cannot mend; I/O
-    /// errors; `Damaged` when a `.tickindex` entry below the loss cannot be read.
+    /// Errors: `Unmendable` for a segment that compaction has written; I/O errors; `Damaged` when a
+    /// `.tickindex` entry below the loss cannot be read.
     pub fn shortened(
         &self,
         store: &Arc<LogStore>,
@@ -78,8 +78,14 @@ impl SegmentManifest {
                 continue;
             };
             if state.generation > 0 {
-                // What compaction has written is in no journal.
-                return Err(found.error);
+                // What compaction has written is in no journal, and the segments that it was made from
+                // go when neither checkpoint names them. To compact the journal's batches anew would
+                // need their horizons and active producers of then, which nothing has kept.
+                return Err(LogError::Unmendable {
+                    found: found.error.to_string(),
+                    why: "it is what compaction has left, which the journal does not hold"
+                        .to_owned(),
+                });
             }
             let mended = match found.whole_entries {
                 0 => SegmentState::empty(state.base_offset),
@@ -234,7 +240,7 @@ fn with_entries<T>(
     count: u64,
     read: impl FnOnce(&Entries<'_>) -> Result<T, EntryError>,
 ) -> Result<T, LogError> {
-    let dir = store.partition_dir(partition);
+    let dir = state.id().dir(&store.partition_dir(partition));
     let path = segment_path(&dir, state.base_offset, FileKind::TickIndex);
     let file = store.files.get(&path)?;
     let entries = Entries {

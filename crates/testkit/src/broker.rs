@@ -40,6 +40,7 @@ pub struct StoppedBroker {
     clock: Arc<ManualClock>,
     seed: u64,
     starts: u64,
+    ended_badly: Option<String>,
 }
 
 #[derive(Clone)]
@@ -89,6 +90,11 @@ impl StoppedBroker {
     /// The simulated disk.
     pub fn disk(&self) -> &SimDisk {
         sim(&self.disk)
+    }
+
+    /// What a stop said that did not end in order.
+    pub fn ended_badly(&self) -> Option<&str> {
+        self.ended_badly.as_deref()
     }
 
     /// Cuts the power of a machine whose broker did not get to run: the disk it finds next.
@@ -180,6 +186,7 @@ impl TestBroker {
             clock: ManualClock::new(WALL_START_MS),
             seed: 1,
             starts: 0,
+            ended_badly: None,
         }
     }
 
@@ -273,7 +280,7 @@ impl TestBroker {
     /// Cuts the power. What the next start finds is what a disk may keep of it; `seed` chooses.
     pub async fn crash(mut self, seed: u64) -> StoppedBroker {
         let after = self.disk().crash(seed);
-        self.end().await;
+        let _it_lost_its_disk = self.end().await;
         let clock = ManualClock::new(self.clock().wall_ms());
         StoppedBroker {
             disk: Storage::Sim(after),
@@ -286,7 +293,7 @@ impl TestBroker {
     /// synced.
     pub async fn kill(mut self) -> StoppedBroker {
         let after = self.disk().kill();
-        self.end().await;
+        let _it_lost_its_disk = self.end().await;
         StoppedBroker {
             disk: Storage::Sim(after),
             clock: ManualClock::new(self.clock().wall_ms()),
@@ -296,8 +303,9 @@ impl TestBroker {
 
     /// Stops it as SIGTERM does.
     pub async fn stop(mut self) -> StoppedBroker {
-        self.end().await;
+        let ended = self.end().await;
         StoppedBroker {
+            ended_badly: ended.err(),
             clock: ManualClock::new(self.clock().wall_ms()),
             ..self.stopped.clone()
         }
@@ -308,12 +316,14 @@ impl TestBroker {
         self.stop().await.start().await
     }
 
-    async fn end(&mut self) {
-        if let Some(broker) = self.broker.take() {
-            let counts = broker.api_counts();
-            broker.shutdown().await;
-            coverage::note(&counts).expect("the coverage directory can be written");
-        }
+    async fn end(&mut self) -> Result<(), String> {
+        let Some(broker) = self.broker.take() else {
+            return Ok(());
+        };
+        let counts = broker.api_counts();
+        let ended = broker.shutdown().await;
+        coverage::note(&counts).expect("the coverage directory can be written");
+        ended
     }
 }
 
@@ -326,7 +336,8 @@ impl Drop for TestBroker {
         let can_wait = Handle::try_current()
             .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
         if self.broker.is_some() && can_wait {
-            tokio::task::block_in_place(|| Handle::current().block_on(self.end()));
+            let ended = || Handle::current().block_on(self.end());
+            let _it_may_have_lost_its_disk = tokio::task::block_in_place(ended);
         }
         if !std::thread::panicking() {
             let panics = panics::broker_panics();

@@ -2,4 +2,5 @@
 
 mod cuts;
 mod reader;
+mod shortened;
 mod stories;

@@ -78,7 +78,11 @@ async fn life(
         return Err(why);
     }
     let stopped = broker.stop().await;
-    Ok(stopped)
+    // A stop writes a last checkpoint, and the journal's end.
+    match stopped.ended_badly() {
+        Some(why) => Err(why.to_owned()),
+        None => Ok(stopped),
+    }
 }
 
 /// The answer, if there is one and it says that all went well.
@@ -147,18 +151,14 @@ async fn fail_once(call: Call, skip: u64) -> Option<(String, String)> {
         return None;
     };
     let at = place(path);
-    let why = match lived {
-        Err(why) => why,
-        // The last checkpoint of a stop: it says so in the log, and the journal has everything.
-        Ok(_) => String::new(),
+    let Err(why) = lived else {
+        panic!("{call:?} {skip} at {at}: nobody says that it failed");
     };
-    if !why.is_empty() {
-        let named = why.contains("os error 5") || why.contains("journal did not make its first");
-        assert!(
-            named,
-            "{call:?} {skip} at {at}: {why:?} does not say what failed"
-        );
-    }
+    let named = why.contains("os error 5") || why.contains("journal did not make its first");
+    assert!(
+        named,
+        "{call:?} {skip} at {at}: {why:?} does not say what failed"
+    );
     // The next start, after a kill or a loss of power, finds everything.
     for after in [disk.fork().kill(), disk.crash(skip)] {
         let stopped = small().on_disk(after);
@@ -237,4 +237,39 @@ async fn a_failed_rename_stops_the_broker_and_loses_nothing() {
 async fn a_failed_write_stops_the_broker_and_loses_nothing() {
     let places = fail_each(Call::Write, 9).await;
     all_of(&places, &["slot", "log", "tickindex", "tmp"]);
+}
+
+/// The broker has nothing to do any more when its stop meets the error: it says so, in its last words
+/// (the process ends with them and exit code 1), and the next start has everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_in_the_last_checkpoint_of_a_stop_is_told() {
+    let mut told = BTreeSet::new();
+    for call in [Call::Sync, Call::DirSync, Call::Rename, Call::Write] {
+        for skip in 0.. {
+            let broker = small().start().await;
+            let mut c = broker.client().await;
+            c.create_topic("t", 1).await;
+            let batch = Batch::of(&[super::value(1)]).build();
+            c.produce("t", 0, batch).await.unwrap();
+            drop(c);
+            let disk = broker.disk().clone();
+            call.fail(&disk, skip);
+            let stopped = broker.stop().await;
+            let Some(path) = disk.failed_paths().first().cloned() else {
+                assert_eq!(stopped.ended_badly(), None);
+                break;
+            };
+            let why = stopped
+                .ended_badly()
+                .unwrap_or_else(|| panic!("{call:?} {skip} at {}: it ended well", path.display()));
+            assert!(why.contains("os error 5"), "{call:?} {skip}: {why}");
+            told.insert(place(&path));
+            let next = small().on_disk(disk.crash(skip)).start().await;
+            let mut c = next.client().await;
+            let values = c.read_values("t", 0, Isolation::ReadCommitted).await;
+            assert_eq!(values, [super::value(1)], "{call:?} {skip}");
+        }
+    }
+    all_of(&told, &["slot", "log", "tickindex", "tmp", "checkpoint"]);
+    assert!(told.len() >= 5, "{told:?}");
 }

@@ -1,5 +1,5 @@
 //! What takes things away while the power goes: DeleteRecords, deletions of topics, compaction,
-//! checkpoints.
+//! retention by time, checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -7,9 +7,13 @@ use std::convert::Infallible;
 use kafka_protocol::messages::DeleteTopicsRequest;
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tidemark_broker::Clock;
 use tidemark_record_batch::BatchBuilder;
 use tidemark_testkit::requests::{self, error_code};
-use tidemark_testkit::{Batch, Isolation, RawClient, TestBroker, WALL_START_MS, produced, version};
+use tidemark_testkit::{
+    Batch, Isolation, RawClient, TestBroker, WALL_START_MS, listed, produced, version,
+};
 use tidemark_types::ErrorCode;
 
 use super::ledger::Ledger;
@@ -25,11 +29,19 @@ pub const COMPACTED_CONFIGS: [(&str, &str); 3] = [
     ("min.cleanable.dirty.ratio", "0"),
 ];
 const KEYS: u64 = 5;
+/// A topic of which records go by their age.
+pub const EXPIRING: &str = "expiring";
+const RETENTION_MS: i64 = 1_500;
+pub const EXPIRING_CONFIGS: [(&str, &str); 2] =
+    [("retention.ms", "1500"), ("segment.bytes", "400")];
+/// How far the clock moves before a look for expired records. Far less, over a life, than the timeout
+/// of a transaction.
+const AGE_MS: u64 = 2_000;
 /// Records that a deletion leaves.
 const LEFT: i64 = 3;
 
 /// What the janitor was told.
-#[derive(Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Kept {
     /// Acknowledged records by offset.
     pub acked: BTreeMap<i64, String>,
@@ -42,22 +54,36 @@ pub struct Kept {
     pub overwritten: u64,
     /// Topics whose deletion was acknowledged.
     pub deleted: BTreeSet<String>,
+    /// Acknowledged records of the expiring topic by offset, with their timestamps.
+    pub aging: BTreeMap<i64, (String, i64)>,
+    pub aged: u64,
+    /// The highest log start of it that was told.
+    pub aging_start: i64,
+}
+
+impl Kept {
+    /// Acknowledged records that retention has taken, as of the last look.
+    pub fn expired(&self) -> usize {
+        self.aging.range(..self.aging_start).count()
+    }
 }
 
 /// Everything that takes away, until the broker is gone.
 pub async fn work(
-    [shorter, deleter, overwriter]: [&mut RawClient; 3],
+    [shorter, deleter, overwriter, ager]: [&mut RawClient; 4],
+    broker: &TestBroker,
     ledger: &Mutex<Ledger>,
     round: u32,
     at_work: bool,
 ) -> Result<Infallible, Gone> {
     if at_work {
-        let gone: (_, _, _) = tokio::join!(
+        let gone: (_, _, _, _) = tokio::join!(
             shorten(shorter, ledger),
             delete_topics(deleter, ledger, round),
             overwrite(overwriter, ledger),
+            age(ager, broker, ledger),
         );
-        let (Err(Gone), Err(Gone), Err(Gone)) = gone;
+        let (Err(Gone), Err(Gone), Err(Gone), Err(Gone)) = gone;
     }
     Err(Gone)
 }
@@ -114,6 +140,37 @@ async fn overwrite(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Result<Inf
     }
 }
 
+/// Writes records that will be too old, and asks where the topic begins.
+async fn age(
+    client: &mut RawClient,
+    broker: &TestBroker,
+    ledger: &Mutex<Ledger>,
+) -> Result<Infallible, Gone> {
+    loop {
+        let number = {
+            let kept = &mut ledger.lock().kept;
+            kept.aged += 1;
+            kept.aged
+        };
+        let (value, timestamp) = (format!("aging-{number}"), broker.clock().wall_ms());
+        let batch = Batch::of(&[&value]).at(timestamp).build();
+        let request = requests::produce(None, [(EXPIRING, 0, batch)]);
+        let answer = client.try_send(version::PRODUCE, &request).await;
+        let answer = or_gone(answer, |a| first_error(produced(a)[0]))?;
+        let offset = produced(&answer)[0].expect("looked at above");
+        ledger.lock().kept.aging.insert(offset, (value, timestamp));
+        if number % 5 == 0 {
+            let (at, ru) = (requests::EARLIEST, Isolation::ReadUncommitted);
+            let request = requests::list_offsets(EXPIRING, [0], at, ru);
+            let answer = client.try_send(version::LIST_OFFSETS, &request).await;
+            let answer = or_gone(answer, |a| first_error(listed(a)[0].1))?;
+            let start = listed(&answer)[0].1.expect("looked at above");
+            let kept = &mut ledger.lock().kept;
+            kept.aging_start = kept.aging_start.max(start);
+        }
+    }
+}
+
 /// Makes topics with a record each, and deletes them.
 async fn delete_topics(
     client: &mut RawClient,
@@ -140,19 +197,21 @@ async fn delete_topics(
     Err(Gone)
 }
 
-/// Checkpoints and compaction, so that cuts meet segments, their files and the recycling of slots
-/// too.
+/// Checkpoints, retention and compaction, so that cuts meet segments, their files and the recycling of
+/// slots too.
 pub async fn checkpoint(broker: &TestBroker, times: u32) -> Infallible {
     for _ in 0..times {
+        broker.clock().advance_ms(AGE_MS);
+        broker.broker().retain().await;
         broker.broker().checkpoint().await;
         broker.broker().compact().await;
     }
     std::future::pending().await
 }
 
-/// Everything that is not as it must be.
-pub async fn check(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Vec<String> {
-    let mut wrong = Vec::new();
+/// Everything that is not as it must be, by a clock that shows `wall_ms`.
+pub async fn check(client: &mut RawClient, ledger: &Mutex<Ledger>, wall_ms: i64) -> Vec<String> {
+    let mut wrong = check_ages(client, ledger, wall_ms).await;
     let (ru, earliest) = (Isolation::ReadUncommitted, requests::EARLIEST);
     let start = client.list_offset(SHRINKING, 0, earliest, ru).await;
     let start = start.expect("the partition exists");
@@ -198,6 +257,37 @@ pub async fn check(client: &mut RawClient, ledger: &Mutex<Ledger>) -> Vec<String
         let described = client.describe_topic(&name).await;
         if error_code(described.error_code) != ErrorCode::UnknownTopicOrPartition {
             wrong.push(format!("topic {name} is there again after its deletion"));
+        }
+    }
+    wrong
+}
+
+/// Only what is older than it may be is gone, and a log start that was told stays.
+async fn check_ages(client: &mut RawClient, ledger: &Mutex<Ledger>, wall_ms: i64) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let (ru, earliest) = (Isolation::ReadUncommitted, requests::EARLIEST);
+    let start = client.list_offset(EXPIRING, 0, earliest, ru).await;
+    let start = start.expect("the partition exists");
+    let records: BTreeMap<i64, String> = (client.read_all(EXPIRING, 0, ru).await)
+        .into_iter()
+        .map(|record| (record.offset, record.text()))
+        .collect();
+    let kept = &mut ledger.lock().kept;
+    if start < kept.aging_start {
+        wrong.push(format!(
+            "{EXPIRING} begins at {start}; {} was told",
+            kept.aging_start
+        ));
+    }
+    kept.aging_start = kept.aging_start.max(start);
+    for (offset, (value, timestamp)) in &kept.aging {
+        let found = records.get(offset);
+        let may_be_gone = *offset < start && wall_ms - timestamp > RETENTION_MS;
+        if found != Some(value) && !(found.is_none() && may_be_gone) {
+            wrong.push(format!(
+                "lost: {value} of {timestamp} at {wall_ms}, acknowledged at {EXPIRING}:{offset}, \
+                 which begins at {start}; there is {found:?}"
+            ));
         }
     }
     wrong

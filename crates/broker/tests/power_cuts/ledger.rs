@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::janitor::Kept;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tidemark_testkit::{FetchedRecord, Isolation, RawClient};
 
 pub const TOPIC: &str = "t";
@@ -11,7 +12,7 @@ pub const PARTITIONS: i32 = 4;
 pub const PLAIN_GROUP: &str = "g-plain";
 
 /// How far a transaction got, as its producer knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fate {
     /// Its end was never asked for.
     Open,
@@ -24,7 +25,7 @@ pub enum Fate {
 }
 
 /// A transaction: one record, its value, in each partition.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Txn {
     pub group: String,
     pub number: i64,
@@ -34,12 +35,14 @@ pub struct Txn {
 }
 
 /// Everything the clients were told, by value (each is written once per partition).
-#[derive(Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Ledger {
     pub sent: BTreeSet<String>,
     /// Acknowledged records: partition and value, and the offset they were given.
+    #[serde(with = "pairs")]
     pub acked: BTreeMap<(i32, String), i64>,
     /// Records that a reader was given.
+    #[serde(with = "pairs")]
     pub seen: BTreeMap<(i32, i64), String>,
     /// The highest end that a reader was told: high watermark and last stable offset.
     pub ends: BTreeMap<i32, (i64, i64)>,
@@ -50,6 +53,29 @@ pub struct Ledger {
     /// Topics that were acknowledged, and their ids once they were described.
     pub topics: BTreeMap<String, Option<[u8; 16]>>,
     pub kept: Kept,
+}
+
+/// JSON's keys are texts.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub fn deserialize<'a, K, V, D>(from: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'a> + Ord,
+        V: Deserialize<'a>,
+        D: Deserializer<'a>,
+    {
+        Ok(Vec::<(K, V)>::deserialize(from)?.into_iter().collect())
+    }
 }
 
 impl Ledger {

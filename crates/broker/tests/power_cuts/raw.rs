@@ -3,7 +3,7 @@
 use tidemark_histcheck::{MemoryFiles, OffsetKey, batch_records, read};
 use tidemark_testkit::{Isolation, RawClient, requests};
 
-use super::janitor::{COMPACTED, SHRINKING};
+use super::janitor::{COMPACTED, EXPIRING, SHRINKING};
 use super::ledger::{PARTITIONS, PLAIN_GROUP, TOPIC};
 
 /// Where the two differ. The broker was started on exactly these bytes, and nobody has written since.
@@ -13,9 +13,10 @@ pub async fn differences(files: &MemoryFiles, client: &mut RawClient) -> Vec<Str
         Err(faults) => return vec![format!("the reader refuses what was started: {faults:#?}")],
     };
     let mut wrong = Vec::new();
-    let partitions = (0..PARTITIONS)
-        .map(|p| (TOPIC, p))
-        .chain([(SHRINKING, 0), (COMPACTED, 0)]);
+    let partitions =
+        (0..PARTITIONS)
+            .map(|p| (TOPIC, p))
+            .chain([(SHRINKING, 0), (COMPACTED, 0), (EXPIRING, 0)]);
     for (topic, partition) in partitions {
         let Some(raw) = data.partition(topic, partition) else {
             wrong.push(format!("{topic}-{partition} is not in the bytes"));

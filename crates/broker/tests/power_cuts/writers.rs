@@ -60,7 +60,7 @@ impl Writers {
             .expect("a healthy broker");
         Writers {
             idempotent: [idempotent(0, first), idempotent(1, second)],
-            transactional: [TransactionalWriter::new("a"), TransactionalWriter::new("b")],
+            transactional: TRANSACTIONAL_IDS.map(TransactionalWriter::new),
             rounds: 0,
         }
     }
@@ -77,12 +77,16 @@ impl Writers {
         let [i0, i1] = &mut self.idempotent;
         let [t0, t1] = &mut self.transactional;
         let mut clients = Vec::new();
-        for _ in 0..10 {
+        for _ in 0..11 {
             clients.push(broker.client().await);
         }
-        let [c0, c1, c2, c3, c4, c5, c6, c7, c8, c9] = &mut clients[..] else {
-            unreachable!("ten were made")
+        let [c0, c1, c2, c3, c4, c5, c6, janitors @ ..] = &mut clients[..] else {
+            unreachable!("eleven were made")
         };
+        let [c7, c8, c9, c10] = janitors else {
+            unreachable!("eleven were made")
+        };
+        let at_work = checkpoints.is_some();
         let clients = async {
             tokio::join!(
                 i0.work(c0, ledger),
@@ -92,7 +96,7 @@ impl Writers {
                 commit_offsets(c4, ledger),
                 create_topics(c5, ledger, self.rounds),
                 read(c6, ledger),
-                janitor::work([c7, c8, c9], ledger, self.rounds, checkpoints.is_some()),
+                janitor::work([c7, c8, c9, c10], broker, ledger, self.rounds, at_work),
             )
         };
         tokio::select! {
@@ -110,12 +114,14 @@ impl Writers {
             writer.unanswered.clear();
         }
     }
+}
 
-    /// New sessions of the transactional ids: whatever they had open is aborted.
-    pub async fn end_open_transactions(&mut self, client: &mut RawClient) {
-        for writer in &self.transactional {
-            TxnProducer::init(client, &writer.id).await;
-        }
+const TRANSACTIONAL_IDS: [&str; 2] = ["a", "b"];
+
+/// New sessions of the transactional ids: whatever they had open is aborted.
+pub async fn end_open_transactions(client: &mut RawClient) {
+    for id in TRANSACTIONAL_IDS {
+        TxnProducer::init(client, id).await;
     }
 }
 

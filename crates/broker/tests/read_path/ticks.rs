@@ -210,3 +210,93 @@ async fn no_record_carries_a_tick_whatever_its_topic_allows() {
         }
     }
 }
+
+fn keyed(client_key: &str, value: &[u8]) -> bytes::Bytes {
+    let mut batch = tidemark_record_batch::BatchBuilder::new(tidemark_testkit::WALL_START_MS);
+    batch.push(Some(client_key.as_bytes()), Some(value));
+    batch.build().into()
+}
+
+/// Closes the segment that is being written and syncs it.
+async fn roll(broker: &TestBroker, client: &mut RawClient) {
+    for _ in 0..2 {
+        let filler = keyed("filler", &vec![b'.'; 600_000]);
+        client.produce("t", 0, filler).await.unwrap();
+    }
+    broker.broker().checkpoint().await;
+}
+
+/// Where compaction has removed a transaction and its marker, nothing tells any more when it ended:
+/// for read_committed the cut may then lie earlier than it did, and never later. So nothing that was
+/// decided at the tick or after it is missed. The other cut stays where it was, but for offsets at
+/// which there is nothing any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tick_cuts_a_compacted_log_exactly_or_earlier_and_never_later() {
+    let broker = TestBroker::builder()
+        .set("journal.budget.bytes", 64 << 20)
+        .start()
+        .await;
+    let mut client = broker.client().await;
+    let configs = [
+        ("cleanup.policy", "compact"),
+        ("segment.bytes", "1048576"),
+        ("min.cleanable.dirty.ratio", "0"),
+        ("delete.retention.ms", "1000"),
+    ];
+    client.create_topic_with("t", 1, &configs).await;
+    let id = topic_id(&mut client, "t").await;
+    let producer = TxnProducer::init(&mut client, "x").await;
+    for round in 0..2 {
+        // A transaction, a plain record behind it, its end; and a newer value of its key.
+        producer.enrol(&mut client, &[("t", 0)]).await.unwrap();
+        let mut batch = tidemark_record_batch::BatchBuilder::new(tidemark_testkit::WALL_START_MS);
+        let (producer_id, epoch) = producer.producer();
+        batch.producer(
+            tidemark_types::ProducerId(producer_id),
+            tidemark_types::ProducerEpoch(epoch),
+            round,
+        );
+        batch.transactional();
+        batch.push(Some(b"k"), Some(b"in the transaction"));
+        let batch = batch.build().into();
+        client.produce_in("x", "t", 0, batch).await.unwrap();
+        let behind = keyed(&format!("behind {round}"), b"plain");
+        client.produce("t", 0, behind).await.unwrap();
+        producer.end(&mut client, true).await.unwrap();
+        let newer = keyed("k", b"newer");
+        client.produce("t", 0, newer).await.unwrap();
+    }
+    let mut reader = JournalReader::default();
+    for _ in 0..3 {
+        roll(&broker, &mut client).await;
+        broker.broker().compact().await;
+        broker.clock().advance(Duration::from_secs(2));
+    }
+    assert!(broker.broker().compaction().markers_removed > 0);
+    reader.read(broker.disk());
+    let batches = reader.batches(id, 0);
+    let left: Vec<i64> = (client.read_all("t", 0, Isolation::ReadUncommitted).await)
+        .iter()
+        .map(|record| record.offset)
+        .collect();
+    let mut earlier = 0;
+    for tick in reader.ticks() {
+        let (end, stable) = cut(&mut client, 1, tick).await[0];
+        let (exact_end, exact_stable) = expected(&batches, tick);
+        let between = left.iter().any(|offset| (end..exact_end).contains(offset));
+        assert!(
+            end <= exact_end && !between,
+            "at tick {tick}: {end}, not {exact_end}"
+        );
+        assert!(
+            stable <= exact_stable,
+            "at tick {tick}: {stable} is later than {exact_stable}"
+        );
+        let more = left.iter().filter(|o| (stable..exact_stable).contains(o));
+        earlier += more.count();
+    }
+    assert!(
+        earlier > 0,
+        "nothing lies earlier: COMPAT.md says too little"
+    );
+}

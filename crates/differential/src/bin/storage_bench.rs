@@ -1,8 +1,10 @@
-//! Rows of `scripts/bench recovery` and `scripts/bench partitions`: fill a broker with a log of some size, wait until a
-//! broker that starts is ready, produce to many partitions.
+//! Rows of `scripts/bench recovery`, `scripts/bench partitions` and `scripts/bench singles`: fill a broker with a log of
+//! some size, wait until a broker that starts is ready, produce to many partitions, send one by one and at once, connect
+//! many times.
 
 use std::fs::File;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +26,7 @@ const FILL_REQUEST_BYTES: u64 = 1 << 20;
 const PRODUCE_VERSION: i16 = 11;
 
 #[derive(Parser)]
-#[command(about = "Rows of scripts/bench recovery and scripts/bench partitions")]
+#[command(about = "Rows of scripts/bench recovery, partitions and singles")]
 struct Args {
     #[arg(long, value_name = "HOST:PORT")]
     broker: SocketAddr,
@@ -61,6 +63,21 @@ enum Row {
         #[arg(long, value_name = "FILE")]
         syncs: Option<PathBuf>,
     },
+    /// Records of 1 KiB with acks=all, each sent when the one before it was answered; then as many in one batch.
+    Singles {
+        #[arg(long, default_value_t = 400)]
+        count: u64,
+        #[arg(long, default_value_t = 5)]
+        runs: usize,
+    },
+    /// Connections that stay open and say nothing after their first request.
+    Idle {
+        #[arg(long, default_value_t = 10_000)]
+        connections: u64,
+        /// The broker's process, for its memory.
+        #[arg(long)]
+        pid: u32,
+    },
 }
 
 fn main() -> Result<()> {
@@ -74,11 +91,18 @@ fn main() -> Result<()> {
             pid,
             syncs,
         } => produce_row(&args, *seconds, *pid, syncs.as_ref()),
+        Row::Singles { count, runs } => singles(&args, *count, *runs),
+        Row::Idle { connections, pid } => idle(&args, *connections, *pid),
     }
 }
 
 /// A batch of one record that no disk and no codec can make smaller.
 fn batch(bytes: u64, seed: u64) -> Vec<u8> {
+    batch_of(1, bytes, seed)
+}
+
+/// As [`batch`], with as many such records.
+fn batch_of(records: u64, bytes: u64, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let value: Vec<u8> = (0..bytes)
         .map(|_| {
@@ -89,7 +113,9 @@ fn batch(bytes: u64, seed: u64) -> Vec<u8> {
         })
         .collect();
     let mut builder = BatchBuilder::new(1_750_000_000_000);
-    builder.push(None, Some(&value));
+    for _ in 0..records {
+        builder.push(None, Some(&value));
+    }
     builder.build()
 }
 
@@ -224,6 +250,68 @@ fn produce_row(args: &Args, seconds: f64, pid: u32, syncs: Option<&PathBuf>) -> 
         synced as f64 / elapsed,
         std::fs::read_dir(format!("/proc/{pid}/fd"))?.count(),
         resident_mb(pid)?
+    );
+    Ok(())
+}
+
+fn singles(args: &Args, count: u64, runs: usize) -> Result<()> {
+    let mut raw = Raw::open(args.broker)?;
+    let mut send = |batch: &[u8]| send(&mut raw, &args.topic, vec![(0, batch.to_vec())]);
+    let (one, all) = (batch(1 << 10, 3), batch_of(count, 1 << 10, 3));
+    let (mut singles, mut batches) = (Vec::new(), Vec::new());
+    // The first of each is not measured.
+    for run in 0..=runs {
+        let started = Instant::now();
+        for _ in 0..count {
+            send(&one)?;
+        }
+        let between = Instant::now();
+        send(&all)?;
+        if run > 0 {
+            singles.push(between - started);
+            batches.push(between.elapsed());
+        }
+    }
+    let median = |times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2].as_secs_f64()
+    };
+    println!(
+        "singles={count} singles_s={:.3} batch_s={:.4}",
+        median(&mut singles),
+        median(&mut batches)
+    );
+    Ok(())
+}
+
+fn idle(args: &Args, connections: u64, pid: u32) -> Result<()> {
+    // ApiVersions v0, correlation id 1, no client id.
+    const HELLO: [u8; 14] = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
+    let before = resident_mb(pid)?;
+    let mut open = Vec::new();
+    for n in 0..connections {
+        let hello = || -> Result<TcpStream> {
+            let mut stream = TcpStream::connect(args.broker)?;
+            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+            stream.write_all(&HELLO)?;
+            let mut size = [0; 4];
+            stream.read_exact(&mut size)?;
+            let mut answer = vec![0; u32::from_be_bytes(size).min(1 << 20) as usize];
+            stream.read_exact(&mut answer)?;
+            Ok(stream)
+        };
+        open.push(hello().with_context(|| format!("connection {n}"))?);
+    }
+    // All of them are open, and the next is served as ever.
+    send(
+        &mut Raw::open(args.broker)?,
+        &args.topic,
+        vec![(0, batch(1 << 10, 3))],
+    )?;
+    let per_connection = (resident_mb(pid)? - before) * 1e6 / connections as f64;
+    println!(
+        "idle_connections={} bytes_per_connection={per_connection:.0}",
+        open.len()
     );
     Ok(())
 }

@@ -99,6 +99,10 @@ impl Faults {
         }
     }
 
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
     fn sum(&self, prefix: &Path) -> Counts {
         let mut sum = Counts::default();
         for (_, counts) in (self.counts.iter()).filter(|(path, _)| path.starts_with(prefix)) {

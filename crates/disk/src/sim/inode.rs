@@ -153,8 +153,34 @@ impl Inode {
         self.dirty.clear();
     }
 
-    /// The file after a power cut.
-    pub(super) fn crashed(&self, rng: &mut impl Rng) -> Inode {
+    /// A file of these bytes, synced.
+    pub(super) fn holding(bytes: &[u8]) -> Inode {
+        let mut image = Image::default();
+        for (index, piece) in (0..).zip(bytes.chunks(PAGE as usize)) {
+            if piece.iter().any(|byte| *byte != 0) {
+                let mut page = [0; PAGE as usize];
+                page[..piece.len()].copy_from_slice(piece);
+                image.pages.insert(index, Arc::new(page));
+            }
+        }
+        image.len = bytes.len() as u64;
+        Inode {
+            live: image.clone(),
+            durable: image,
+            ..Inode::default()
+        }
+    }
+
+    /// Positions and bytes of the file, without its holes.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.live.pages.iter().filter_map(|(index, page)| {
+            let left = self.live.len.checked_sub(index * PAGE)?.min(PAGE);
+            (left > 0).then(|| (index * PAGE, &page[..left as usize]))
+        })
+    }
+
+    /// The file after a power cut; `told` hears what became of what was not synced.
+    pub(super) fn crashed(&self, rng: &mut impl Rng, told: &mut dyn FnMut(String)) -> Inode {
         let mut image = self.durable.clone();
         let fate = match rng.random_range(0..4) {
             0 => Fate::AllLost,
@@ -163,16 +189,19 @@ impl Inode {
         };
         for &index in &self.dirty {
             let (old, new) = (self.durable.page(index), self.live.page(index));
-            let page = match fate {
-                Fate::AllLost => continue,
-                Fate::AllKept => new,
+            let (what, page) = match fate {
+                Fate::AllLost => ("lost", None),
+                Fate::AllKept => ("kept", Some(new)),
                 Fate::Each => match rng.random_range(0..3) {
-                    0 => continue,
-                    1 => new,
-                    _ => torn(&old, &new, rng),
+                    0 => ("lost", None),
+                    1 => ("kept", Some(new)),
+                    _ => ("torn", Some(torn(&old, &new, rng))),
                 },
             };
-            image.pages.insert(index, page);
+            told(format!("the page at {} is {what}", index * PAGE));
+            if let Some(page) = page {
+                image.pages.insert(index, page);
+            }
         }
         // The length is metadata: it may survive without the data and the data without it.
         let len = match fate {
@@ -191,6 +220,12 @@ impl Inode {
                 }
             }
         };
+        if self.durable.len != self.live.len {
+            let (synced, live) = (self.durable.len, self.live.len);
+            told(format!(
+                "of a length of {live}, and {synced} synced, {len} is left"
+            ));
+        }
         image.len = u64::MAX;
         image.set_len(len);
         Inode {

@@ -7,6 +7,7 @@
 
 mod faults;
 mod inode;
+mod kept;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use rand::{Rng, SeedableRng};
 use crate::{DirEntry, Disk, DiskFile, FileSystem, OpenMode};
 use faults::Faults;
 use inode::Inode;
+use kept::Notes;
 use names::{Entry, Ino, Names};
 
 /// The simulated disk; clones are handles on the same one.
@@ -44,6 +46,7 @@ struct State {
     locked: BTreeSet<PathBuf>,
     rng: StdRng,
     faults: Faults,
+    notes: Notes,
 }
 
 impl SimDisk {
@@ -62,6 +65,7 @@ impl SimDisk {
                     locked: BTreeSet::new(),
                     rng: StdRng::seed_from_u64(seed),
                     faults: Faults::default(),
+                    notes: Notes::default(),
                 }),
                 changed: Condvar::new(),
             }),
@@ -76,15 +80,28 @@ impl SimDisk {
         let mut state = self.inner.state.lock();
         state.faults.powered_off = true;
         self.inner.changed.notify_all();
-        let names = state.names.crashed(&mut rng);
+        let steps = state.faults.steps();
+        let mut told = vec![format!("power cut after call {steps}, seed {seed}")];
+        let names = state.names.crashed(&mut rng, &mut |line| told.push(line));
         let mut inodes = BTreeMap::new();
         for ino in names.live_files() {
-            let after = inodes
-                .entry(ino)
-                .or_insert_with(|| state.inodes[&ino].crashed(&mut rng));
+            let after = inodes.entry(ino).or_insert_with(|| {
+                let mut tell = |line| told.push(format!("of file {ino} {line}"));
+                state.inodes[&ino].crashed(&mut rng, &mut tell)
+            });
             after.links += 1;
         }
-        SimDisk::with(names, inodes, state.next_ino, seed.rotate_left(17) ^ 0x5eed)
+        let next = SimDisk::with(names, inodes, state.next_ino, SimDisk::seed_after(seed));
+        if state.notes.are_taken() {
+            told.into_iter().for_each(|line| state.notes.note(|| line));
+            next.record_calls();
+        }
+        next
+    }
+
+    /// The seed of the disk that [`SimDisk::crash`] returns.
+    pub fn seed_after(crash: u64) -> u64 {
+        crash.rotate_left(17) ^ 0x5eed
     }
 
     /// Ends the process and not the machine: everything that was written is there for the next one,
@@ -107,6 +124,9 @@ impl SimDisk {
             state.next_ino,
             state.rng.random(),
         );
+        if state.notes.are_taken() {
+            next.record_calls();
+        }
         drop(state);
         next.inner.state.lock().collect();
         next
@@ -134,15 +154,23 @@ impl SimDisk {
 
     /// The state, for an operation that changes something: one step of `cut_power_after`. When the
     /// power goes at this step, nothing of it has happened.
-    fn changing(&self) -> io::Result<MutexGuard<'_, State>> {
+    fn changing(&self, what: impl FnOnce() -> String) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.reading()?;
-        state.faults.step();
+        state.step(what);
         state.faults.check_power()?;
         Ok(state)
     }
 }
 
 impl State {
+    /// Counts a call that changes something, and notes it: `what` it is.
+    fn step(&mut self, what: impl FnOnce() -> String) {
+        self.faults.step();
+        let step = self.faults.steps();
+        self.notes
+            .note(|| format!("{step} {}: {}", kept::caller(), what()));
+    }
+
     fn inode(&mut self, ino: Ino) -> &mut Inode {
         self.inodes.get_mut(&ino).expect("a linked or open inode")
     }
@@ -215,7 +243,7 @@ impl State {
 
 impl Disk for SimDisk {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        let mut state = self.changing()?;
+        let mut state = self.changing(|| format!("make directory {}", dir.display()))?;
         let mut at = names::ROOT;
         for name in names::parts(dir)? {
             at = match state.names.get(at, &name) {
@@ -251,7 +279,8 @@ impl Disk for SimDisk {
                 ));
             }
             (None, OpenMode::CreateNew | OpenMode::OpenOrCreate) => {
-                state.faults.step();
+                let ino = state.next_ino;
+                state.step(|| format!("make file {ino} {}", path.display()));
                 state.faults.creates.take()?;
                 state.create(dir, &name)
             }
@@ -287,7 +316,8 @@ impl Disk for SimDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.changing()?;
+        let mut state =
+            self.changing(|| format!("rename {} to {}", from.display(), to.display()))?;
         let Faults { renames, hit, .. } = &mut state.faults;
         renames.take_on(to, hit)?;
         let source = state.names.parent(from)?;
@@ -308,7 +338,7 @@ impl Disk for SimDisk {
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.changing()?;
+        let mut state = self.changing(|| format!("remove {}", path.display()))?;
         let ino = state.file(path)?;
         let (dir, name) = state.names.parent(path)?;
         state.unlink(dir, &name, Entry::File(ino));
@@ -316,7 +346,7 @@ impl Disk for SimDisk {
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.changing()?;
+        let mut state = self.changing(|| format!("remove directory {}", path.display()))?;
         let below = state.names.dir(path)?;
         let (dir, name) = state.names.parent(path)?;
         if state.names.entries(below).next().is_some() {
@@ -327,7 +357,8 @@ impl Disk for SimDisk {
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.changing()?;
+        let mut state =
+            self.changing(|| format!("remove directory {} and below", path.display()))?;
         let below = state.names.dir(path)?;
         let (dir, name) = state.names.parent(path)?;
         state.remove_tree(below);
@@ -336,7 +367,7 @@ impl Disk for SimDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut state = self.changing()?;
+        let mut state = self.changing(|| format!("sync directory {}", dir.display()))?;
         let ino = state.names.dir(dir)?;
         state.faults.count(dir).dir_syncs += 1;
         let Faults { dir_syncs, hit, .. } = &mut state.faults;
@@ -353,7 +384,7 @@ impl Disk for SimDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        let mut state = self.changing()?;
+        let mut state = self.changing(|| format!("lock {}", path.display()))?;
         let (dir, name) = state.names.parent(path)?;
         if state.names.get(dir, &name).is_none() {
             state.faults.creates.take()?;
@@ -374,7 +405,7 @@ impl Disk for SimDisk {
 
 impl FileSystem for SimDisk {
     fn sync(&self) -> io::Result<()> {
-        let mut state = self.changing()?;
+        let mut state = self.changing(|| "sync everything".to_owned())?;
         let root = PathBuf::from("/");
         state.faults.count(&root).syncs += 1;
         self.wait_while_held(&mut state);
@@ -413,6 +444,10 @@ struct SimFile {
 }
 
 impl SimFile {
+    fn told(&self) -> String {
+        format!("file {} {}", self.ino, self.path.display())
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         if self.writable {
             Ok(())
@@ -440,7 +475,10 @@ impl DiskFile for SimFile {
         self.check_writable()?;
         let mut state = self.disk.reading()?;
         let state = &mut *state;
-        state.faults.step();
+        state.step(|| {
+            let bytes: usize = bufs.iter().map(|buf| buf.len()).sum();
+            format!("write {} at {offset}, {bytes} bytes", self.told())
+        });
         let Faults { writes, hit, .. } = &mut state.faults;
         writes.take_on(&self.path, hit)?;
         state.faults.count(&self.path).writes += 1;
@@ -456,7 +494,8 @@ impl DiskFile for SimFile {
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check_writable()?;
-        let mut state = self.disk.changing()?;
+        let what = || format!("allocate {} to {}", self.told(), offset + len);
+        let mut state = self.disk.changing(what)?;
         state.check_space(self.ino, offset + len)?;
         state.inode(self.ino).reserve(offset + len);
         Ok(())
@@ -464,7 +503,8 @@ impl DiskFile for SimFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
-        let mut state = self.disk.changing()?;
+        let what = || format!("set the length of {} to {len}", self.told());
+        let mut state = self.disk.changing(what)?;
         state.check_space(self.ino, len)?;
         state.inode(self.ino).set_len(len);
         Ok(())
@@ -475,7 +515,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.disk.changing()?;
+        let mut state = self.disk.changing(|| format!("sync {}", self.told()))?;
         state.faults.count(&self.path).syncs += 1;
         self.disk.wait_while_held(&mut state);
         // A sync that the power cut falls on has done nothing yet.

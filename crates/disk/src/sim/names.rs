@@ -191,16 +191,22 @@ impl Names {
 
     /// The names after a power cut: those on the platter, and of the pending changes a prefix (a
     /// journalling file system) or any subset (one that is not).
-    pub(super) fn crashed(&self, rng: &mut impl Rng) -> Names {
+    /// `told` hears which.
+    pub(super) fn crashed(&self, rng: &mut impl Rng, told: &mut dyn FnMut(String)) -> Names {
         let mut tree = self.durable.clone();
         let ordered = rng.random_bool(0.5);
         let keep = rng.random_range(0..=self.pending.len());
         for (i, change) in self.pending.iter().enumerate() {
-            if if ordered {
+            let kept = if ordered {
                 i < keep
             } else {
                 rng.random_bool(0.5)
-            } {
+            };
+            told(format!(
+                "the change of names {change:?} is {}",
+                if kept { "kept" } else { "lost" }
+            ));
+            if kept {
                 change.apply(&mut tree);
             }
         }

@@ -355,3 +355,64 @@ fn a_lock_has_one_holder_and_dies_with_the_process() {
     let _held = disk.lock(Path::new("/lock")).unwrap();
     disk.crash(1).lock(Path::new("/lock")).unwrap();
 }
+
+#[test]
+fn a_kept_disk_is_the_same_disk_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for seed in 0..20 {
+        let disk = SimDisk::new(seed);
+        disk.record_calls();
+        disk.create_dir_all(Path::new("/a/b")).unwrap();
+        for (n, path) in ["/f", "/a/g", "/a/b/h"].into_iter().enumerate() {
+            let file = file_with(&disk, path, &[n as u8 + 1; 5000]);
+            file.set_len(40_000 + n as u64).unwrap();
+            if n < 2 {
+                file.sync_data().unwrap();
+            }
+            file.write_at(b"later", 20_000).unwrap();
+        }
+        disk.sync_dir(Path::new("/")).unwrap();
+        let after = disk.crash(seed);
+        let to = dir.path().join(seed.to_string());
+        after.export(&to).unwrap();
+        let again = SimDisk::import(&to, SimDisk::seed_after(seed)).unwrap();
+        same(&after, &again, Path::new("/"));
+        // The cut is told with everything it decided.
+        let calls = disk.recorded_calls();
+        assert!(
+            calls
+                .iter()
+                .any(|line| line.contains("write file 3 /f at 20000, 5 bytes")),
+            "{calls:#?}"
+        );
+        assert!(
+            calls
+                .iter()
+                .any(|line| line.starts_with("power cut after call "))
+        );
+        assert!(
+            calls.last().unwrap().starts_with("of file ") || seed > 0,
+            "{calls:#?}"
+        );
+        // What both do from here on is the same too.
+        for disk in [&after, &again] {
+            file_with(disk, "/new", &[7; 9000])
+                .write_at(b"over", 4090)
+                .unwrap();
+        }
+        same(&after.crash(1), &again.crash(1), Path::new("/"));
+    }
+}
+
+fn same(one: &SimDisk, other: &SimDisk, dir: &Path) {
+    let entries = one.list(dir).unwrap();
+    assert_eq!(entries, other.list(dir).unwrap());
+    for entry in entries {
+        let path = dir.join(entry.name);
+        if entry.is_dir {
+            same(one, other, &path);
+        } else {
+            assert!(read_all(one, &path).unwrap() == read_all(other, &path).unwrap());
+        }
+    }
+}

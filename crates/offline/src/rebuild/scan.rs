@@ -12,7 +12,9 @@ use tidemark_histcheck::{
     parse_transactional_id_key, partitions_on_disk, records, segment_batches, tick_ms,
 };
 use tidemark_owner::{Appended, Owner, Rebuild};
-use tidemark_partition_log::{ControlMeta, TickEntry, TickIndexHeader};
+use tidemark_partition_log::{
+    ControlMeta, TICK_ENTRY_BYTES, TICK_HEADER_BYTES, TickEntry, TickIndexHeader,
+};
 use tidemark_types::{JournalIndex, ProducerEpoch, ProducerId, Tick, TopicId, TopicPartitionId};
 
 use super::Rebuilt;
@@ -236,6 +238,18 @@ impl Scan<'_> {
                 whole.log_bytes,
                 whole.next_offset,
                 why.map_or(String::new(), |why| format!(": {}", why.what))
+            ));
+        }
+        let tick_index = names.tick_index();
+        let ticks = files.len(&tick_index).map_err(|e| e.to_string())?;
+        let named = ticks.map_or(0, |len| {
+            len.saturating_sub(TICK_HEADER_BYTES as u64) / TICK_ENTRY_BYTES as u64
+        });
+        if named > whole.entries && !is_cut {
+            self.lost.push(format!(
+                "{log}: it ends at position {len} after {} batches, and {tick_index} names {named}: \
+                 those from offset {} on",
+                whole.entries, whole.next_offset
             ));
         }
         if whole.entries == 0 {

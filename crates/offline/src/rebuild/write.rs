@@ -30,6 +30,8 @@ use super::settle::Unfinished;
 
 const ASIDE: &str = "before-rebuild-";
 const NEW_JOURNAL: &str = "journal.rebuilt";
+/// What `journal.slot.bytes` may be.
+const SLOT_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 const NEW_CHECKPOINTS: &str = "checkpoints.rebuilt";
 
 /// Writes all of it; the name of the directory that holds what was moved aside.
@@ -202,6 +204,21 @@ impl Writing<'_> {
         Ok(())
     }
 
+    /// As large as the slots that there were: records were, and will be, as large as they allow. The
+    /// setting of the broker is not known here, and applies as slots are recycled.
+    fn slot_bytes(&self) -> u64 {
+        let default = self.settings.journal_slot_bytes;
+        let entries = fs::read_dir(self.dir.join("journal")).into_iter().flatten();
+        let sizes = entries.flatten().filter_map(|entry| {
+            let name = entry.file_name();
+            let is_slot = Path::new(&name).extension().is_some_and(|e| e == "slot");
+            let meta = entry.metadata().ok().filter(|_| is_slot)?;
+            Some(meta.len())
+        });
+        let largest = sizes.filter(|len| SLOT_BYTES.contains(len)).max();
+        largest.unwrap_or(default)
+    }
+
     /// A journal that goes on where the lost one ended, with the ends of what was left open.
     fn journal(
         &self,
@@ -212,7 +229,7 @@ impl Writing<'_> {
     ) -> Result<(), String> {
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let options = JournalOptions {
-            slot_bytes: self.settings.journal_slot_bytes,
+            slot_bytes: self.slot_bytes(),
             budget_bytes: self.settings.journal_budget_bytes,
             ..JournalOptions::new(self.dir.join(NEW_JOURNAL), self.directory_id)
         };
