@@ -19,8 +19,8 @@ use crate::{
 };
 
 /// From this size on a payload's CRC is computed by who appends it, beside the writer's syncs. For
-/// less, joining two CRCs costs more than it saves.
-const CRC_BY_APPENDER_FROM: u64 = 64 << 10;
+/// less, joining two CRCs (7 µs) costs more than it saves.
+const CRC_BY_APPENDER_FROM: u64 = 512 << 10;
 
 /// A record on its way to the writer.
 pub(crate) struct Queued {

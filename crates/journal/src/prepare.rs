@@ -7,6 +7,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
@@ -24,7 +25,7 @@ const CHUNK: u64 = 256 << 10;
 /// Zeroes written between two syncs. Each costs a commit of the file system's own journal, for
 /// which the journal's writes may have to wait.
 const SYNCED_AT_ONCE: u64 = 16 << 20;
-/// The disk is left alone so many times as long as a chunk took, and at least as long as that:
+/// The disk is left alone so many times as long as a chunk took, and at least as long as that, where
 /// there is time until the slot is needed.
 const REST_TIMES: u32 = 8;
 const REST_MIN: Duration = Duration::from_millis(4);
@@ -115,6 +116,7 @@ fn fill(shared: &Shared, id: SlotId) -> io::Result<Option<SlotFile>> {
     }
     file.allocate(0, options.slot_bytes)?;
     let zeroes = vec![0; PIECE.min(options.slot_bytes) as usize];
+    let mut pace = Pace::new(shared);
     let (mut pos, mut synced) = (0, 0);
     while pos < options.slot_bytes {
         let began = Instant::now();
@@ -129,7 +131,8 @@ fn fill(shared: &Shared, id: SlotId) -> io::Result<Option<SlotFile>> {
             file.sync_data()?;
             synced = pos;
         }
-        if pos < options.slot_bytes && !rest(shared, (began.elapsed() * REST_TIMES).max(REST_MIN)) {
+        let chunks_left = (options.slot_bytes - pos).div_ceil(CHUNK);
+        if chunks_left > 0 && !pace.rest(shared, began.elapsed(), chunks_left as u32) {
             return Ok(None);
         }
     }
@@ -144,17 +147,45 @@ fn fill(shared: &Shared, id: SlotId) -> io::Result<Option<SlotFile>> {
     }))
 }
 
-/// Leaves the disk to others for a while, or until the slot is needed soon. False when the journal
-/// was shut down.
-fn rest(shared: &Shared, time: Duration) -> bool {
-    let until = Instant::now() + time;
-    let mut state = shared.state.lock();
-    while !state.writer_done && !state.space.needs_slot_soon() {
-        if shared.preparer.wait_until(&mut state, until).timed_out() {
-            break;
+/// How much time there is, by what the journal writes meanwhile.
+struct Pace {
+    /// When the preparation began, and the bytes that were written until then.
+    began: (Instant, u64),
+    /// The same of the last look.
+    last: (Instant, u64),
+}
+
+impl Pace {
+    fn new(shared: &Shared) -> Pace {
+        let now = (Instant::now(), shared.bytes.load(Relaxed));
+        Pace {
+            began: now,
+            last: now,
         }
     }
-    !state.writer_done
+
+    /// Leaves the disk to others for a while, as long as the slot can still be ready before it is
+    /// needed. False when the journal was shut down.
+    fn rest(&mut self, shared: &Shared, took: Duration, chunks_left: u32) -> bool {
+        let now = (Instant::now(), shared.bytes.load(Relaxed));
+        let per_s = |since: (Instant, u64)| {
+            (now.1 - since.1) as f64 / (now.0 - since.0).as_secs_f64().max(1e-6)
+        };
+        let per_s = per_s(self.began).max(per_s(self.last)).max(1.0);
+        self.last = now;
+        let mut state = shared.state.lock();
+        // Half of the time, as the journal may get faster.
+        let time_s = (state.space.room() as f64 / per_s / 2.0).min(1e6);
+        let per_chunk = Duration::from_secs_f64(time_s) / chunks_left;
+        let rest = (took * REST_TIMES).max(REST_MIN);
+        let until = now.0 + rest.min(per_chunk.saturating_sub(took));
+        while !state.writer_done && !state.space.is_starving() {
+            if (shared.preparer.wait_until(&mut state, until)).timed_out() {
+                break;
+            }
+        }
+        !state.writer_done
+    }
 }
 
 /// Stops the journal: the writer tells, and nothing is prepared any more.

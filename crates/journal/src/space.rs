@@ -179,12 +179,17 @@ impl Space {
         !self.preparing && self.free.len() < want && self.files() < self.slots_allowed()
     }
 
-    /// Whether the slot that is being prepared is the next to be written, and that soon.
-    pub(crate) fn needs_slot_soon(&self) -> bool {
-        let mostly_used = self
+    /// Bytes that can be written before another slot is needed.
+    pub(crate) fn room(&self) -> u64 {
+        let rest = self
             .current
-            .is_none_or(|(bytes, pos)| pos >= records_end(bytes) / 4 * 3);
-        self.preparing && (self.starving || (self.free.is_empty() && mostly_used))
+            .map_or(0, |(bytes, pos)| records_end(bytes).saturating_sub(pos));
+        rest + self.free.len() as u64 * self.slot_bytes
+    }
+
+    /// The writer waits for a slot.
+    pub(crate) fn is_starving(&self) -> bool {
+        self.starving
     }
 
     /// The slot to be prepared, if one is wanted.

@@ -368,7 +368,7 @@ impl Writer {
         let wants_slot = {
             let mut state = self.shared.state.lock();
             (state.space).wrote(self.last_index, current.pos.next_multiple_of(PAGE));
-            state.space.wants_slot() || state.space.needs_slot_soon()
+            state.space.wants_slot()
         };
         if wants_slot {
             self.shared.preparer.notify_all();

@@ -16,7 +16,7 @@
 use bytes::Bytes;
 use tidemark_types::{JournalIndex, Tick, TopicId, TopicPartitionId};
 
-use crate::bytes_io::{Fields, crc32c};
+use crate::bytes_io::{Fields, crc32c, crc32c_of};
 
 const MAGIC: &[u8; 8] = b"TIDECKPT";
 const FORMAT_VERSION: u16 = 1;
@@ -86,11 +86,7 @@ pub(crate) fn encode_block(block: &Block) -> ([u8; BLOCK_HEADER_BYTES], [u8; 4])
     out.extend_from_slice(&block.stamp.0.to_be_bytes());
     let len = u32::try_from(block.payload.len()).expect("a block is shorter than 4 GiB");
     out.extend_from_slice(&len.to_be_bytes());
-    let crc = crate::bytes_io::crc32c_combine(
-        crc32c(&out),
-        crc32c(&block.payload),
-        block.payload.len() as u64,
-    );
+    let crc = crc32c_of([&out[..], &block.payload[..]].into_iter());
     (
         out.try_into().expect("37 bytes were written"),
         crc.to_be_bytes(),

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tidemark_disk::{DiskFile, FileSystem};
 use tidemark_types::{Tick, TopicPartitionId};
 
-use crate::bytes_io::{crc32c, crc32c_combine};
+use crate::bytes_io::{crc32c_combine, crc32c_of};
 use crate::names::{FileKind, segment_path};
 use crate::roll::Began;
 use crate::segment::{SegmentReader, SegmentState, Slot};
@@ -366,13 +366,14 @@ impl WriteBehind {
             entries.extend_from_slice(&entry.encode());
             slices.push(IoSlice::new(&batch.bytes));
             let size = batch.bytes.len() as u64;
-            end.log_crc = crc32c_combine(end.log_crc, crc32c(&batch.bytes), size);
             end.log_bytes += size;
             end.entries += 1;
             end.next_offset = batch.last_offset + 1;
             end.max_timestamp = entry.running_max_timestamp;
             end.last_tick = batch.tick;
         }
+        let crc = crc32c_of(group.iter().map(|batch| &batch.bytes[..]));
+        end.log_crc = crc32c_combine(start.log_crc, crc, end.log_bytes - start.log_bytes);
         // Space first: a full disk is met here, where nothing is half done, and not at the sync.
         let tick_position = entry_position(start.entries);
         log_file
