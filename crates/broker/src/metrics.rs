@@ -71,6 +71,7 @@ impl TxnMetrics {
                 let reason = match by {
                     AbortedBy::Operator { .. } => "operator",
                     AbortedBy::TopicDeleted { .. } => "topic_deleted",
+                    AbortedBy::Exclusive { .. } => "exclusive",
                 };
                 abort(reason);
                 fence(reason);

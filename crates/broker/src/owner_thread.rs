@@ -600,6 +600,12 @@ fn log_event(event: Event) {
                 AbortedBy::TopicDeleted { topic } => {
                     format!("topic {topic}, which it was writing to, was deleted")
                 }
+                AbortedBy::Exclusive { operation, topic } => {
+                    let operation = operation.name();
+                    format!(
+                        "{operation} of topic {topic}, which it was writing to, cuts through it"
+                    )
+                }
             };
             warn!(
                 "transactional.id {transactional_id:?}: transaction of producer {producer_id} epoch \

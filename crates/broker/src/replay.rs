@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use tidemark_config::Settings;
+use tidemark_config::{Settings, TransactionLease};
 use tidemark_disk::Disk;
 use tidemark_group_coordinator::GroupConfig;
 use tidemark_journal::JournalOptions;
 use tidemark_metadata::TopicLimits;
-use tidemark_owner::{ExpiryOptions, Observation, Owner, OwnerOptions, Record};
+use tidemark_owner::{ExclusiveOptions, ExpiryOptions, Observation, Owner, OwnerOptions, Record};
 use tidemark_partition_log::{
     Block, BlockKind, Checkpoint, CheckpointHeader, LogError, LogStore, PartitionLog, Retired,
     SegmentId, SegmentManifest, SegmentState, WriteBehind, WriteBehindSettings, read_previous,
@@ -257,6 +257,12 @@ pub fn owner_options(settings: &Settings) -> OwnerOptions {
             max_partitions: settings.max_partitions,
         },
         transaction_max_timeout_ms: settings.transaction_max_timeout_ms,
+        renew_leases: settings.transaction_lease_mode == TransactionLease::Renewed,
+        exclusive: ExclusiveOptions {
+            delete_records: settings.transaction_exclusive_operations.delete_records,
+            create_partitions: settings.transaction_exclusive_operations.create_partitions,
+            cleanup_policy: settings.transaction_exclusive_operations.cleanup_policy,
+        },
         producer_id_block: 1000,
         expiry: ExpiryOptions {
             producer_id_ms: i64::from(settings.producer_id_expiration_ms),

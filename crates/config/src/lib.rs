@@ -21,6 +21,8 @@ pub use file::{ConfigFile, FileKind};
 pub use listeners::{Endpoint, Listener, SecurityProtocol};
 pub use load::{ENV_PREFIX, Inputs, Loaded, listen_flag, load};
 pub use problem::{ConfigError, Problem};
-pub use rows::{JournalSync, Row, Section, Settings, row, rows};
+pub use rows::{
+    ExclusiveOperations, JournalSync, Row, Section, Settings, TransactionLease, row, rows,
+};
 pub use tidemark_metadata::{Check, Kind};
 pub use values::{Source, Values};

@@ -207,6 +207,54 @@ impl FromSetting for JournalSync {
     }
 }
 
+/// From when a transaction's timeout counts (`transaction.lease.mode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionLease {
+    /// From its first partition, as in Kafka.
+    Start,
+    /// From the last thing that was written or enrolled in it.
+    Renewed,
+}
+
+impl FromSetting for TransactionLease {
+    fn from_setting(text: Option<&str>) -> Option<Self> {
+        match text? {
+            "kafka" => Some(TransactionLease::Start),
+            "renew" => Some(TransactionLease::Renewed),
+            _ => None,
+        }
+    }
+}
+
+/// Operations that abort the open transactions they cut through
+/// (`transaction.exclusive.operations`). Deleting a topic always does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExclusiveOperations {
+    pub delete_records: bool,
+    pub create_partitions: bool,
+    /// A change of the topic's `cleanup.policy`.
+    pub cleanup_policy: bool,
+}
+
+impl ExclusiveOperations {
+    const WORDS: &[&str] = &["DeleteRecords", "CreatePartitions", "cleanup.policy"];
+}
+
+impl FromSetting for ExclusiveOperations {
+    fn from_setting(text: Option<&str>) -> Option<Self> {
+        let mut operations = ExclusiveOperations::default();
+        for word in text?.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+            match word {
+                "DeleteRecords" => operations.delete_records = true,
+                "CreatePartitions" => operations.create_partitions = true,
+                "cleanup.policy" => operations.cleanup_policy = true,
+                _ => return None,
+            }
+        }
+        Some(operations)
+    }
+}
+
 impl<T: FromSetting> FromSetting for Option<T> {
     fn from_setting(text: Option<&str>) -> Option<Self> {
         match text {
@@ -339,6 +387,12 @@ settings! {
 
         "The longest transaction.timeout.ms a producer may ask for."
         transaction_max_timeout_ms: i32 = int("transaction.max.timeout.ms", "900000", Check::AtLeast(1)).kafka().at(Section::Transactions);
+
+        "From when a transaction's timeout counts. kafka: from its first partition. renew: from the last batch that was appended, offset that was committed or partition that was enrolled in it, so that a long transaction lives as long as its producer works; never longer than transaction.max.timeout.ms from its first partition."
+        transaction_lease_mode: TransactionLease = Row::new("transaction.lease.mode", Kind::String, "kafka", Check::OneOf(&["kafka", "renew"])).at(Section::Transactions);
+
+        "Operations that abort the open transactions they cut through before they are answered, as the deletion of a topic always does: DeleteRecords (those that have written below the offset in the partition), CreatePartitions and a change of cleanup.policy (those that have enrolled a partition of the topic). In Kafka, and here without this, such transactions go on."
+        transaction_exclusive_operations: ExclusiveOperations = list("transaction.exclusive.operations", "", Check::OneOf(ExclusiveOperations::WORDS)).at(Section::Transactions);
 
         "How long a partition remembers a producer that writes nothing, so that a repeat of its last batches is not written twice. A producer with an open transaction is never forgotten."
         producer_id_expiration_ms: i32 = int("producer.id.expiration.ms", "86400000", Check::AtLeast(1)).kafka().dynamic().at(Section::Transactions);

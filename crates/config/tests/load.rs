@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use tidemark_config::{
-    ConfigError, ConfigFile, FileKind, Inputs, Loaded, Settings, Source, load, rows,
+    ConfigError, ConfigFile, ExclusiveOperations, FileKind, Inputs, Loaded, Settings, Source,
+    TransactionLease, load, rows,
 };
 
 fn from_file(path: &str, text: &str) -> Inputs {
@@ -286,4 +287,31 @@ fn the_listen_flag_is_a_listener() {
     assert_eq!(bind("0.0.0.0:19092"), "0.0.0.0:19092");
     assert_eq!(bind("[::1]:0"), "[::1]:0");
     assert_eq!(bind(":9092"), ":9092");
+}
+
+#[test]
+fn leases_and_exclusive_operations_are_kafkas_unless_set() {
+    let settings = Settings::default();
+    assert_eq!(settings.transaction_lease_mode, TransactionLease::Start);
+    let none = ExclusiveOperations::default();
+    assert_eq!(settings.transaction_exclusive_operations, none);
+    let inputs = from_file(
+        "server.properties",
+        "transaction.lease.mode=renew\n\
+         transaction.exclusive.operations=DeleteRecords, cleanup.policy\n",
+    );
+    let settings = load(&inputs).unwrap().settings;
+    assert_eq!(settings.transaction_lease_mode, TransactionLease::Renewed);
+    let some = ExclusiveOperations {
+        delete_records: true,
+        create_partitions: false,
+        cleanup_policy: true,
+    };
+    assert_eq!(settings.transaction_exclusive_operations, some);
+    let inputs = from_file(
+        "server.properties",
+        "transaction.exclusive.operations=deleterecords\n",
+    );
+    let refused = load(&inputs).unwrap_err().to_string();
+    assert!(refused.contains("DeleteRecords"), "{refused}");
 }

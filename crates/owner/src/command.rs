@@ -13,9 +13,9 @@ use crate::apply::Observation;
 use crate::commands::{
     AbortTransaction, AddOffsets, AddPartitions, AlterConfigs, CreatePartitions, CreateTopics,
     CreatedTopic, DeleteRecords, DeleteTopics, DeletedTopic, DescribedProducer,
-    DescribedTransaction, EndTxn, InitProducerId, Inspect, Inspected, ListTransactions,
-    ListedTransaction, MoveLogStarts, NoteRefused, OffsetDelete, OffsetFetch, Produce, Produced,
-    TxnOffsetCommit, WriteTxnMarkers,
+    DescribedTransaction, EndTxn, ExclusiveOperation, InitProducerId, Inspect, Inspected,
+    ListTransactions, ListedTransaction, MoveLogStarts, NoteRefused, OffsetDelete, OffsetFetch,
+    Produce, Produced, TxnOffsetCommit, WriteTxnMarkers,
 };
 use crate::record::Record;
 
@@ -216,6 +216,11 @@ pub enum AbortedBy {
     Operator { client_id: Arc<str>, host: Arc<str> },
     /// The deletion of a topic that it had enrolled a partition of.
     TopicDeleted { topic: Arc<str> },
+    /// Another operation on a topic that cuts through transactions (`transaction.exclusive.operations`).
+    Exclusive {
+        operation: ExclusiveOperation,
+        topic: Arc<str>,
+    },
 }
 
 /// What a command led to.

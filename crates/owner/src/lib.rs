@@ -45,6 +45,10 @@ pub use record::{Append, Record, RecordError};
 pub struct OwnerOptions {
     pub topics: TopicLimits,
     pub transaction_max_timeout_ms: i32,
+    /// `transaction.lease.mode=renew`: a transaction's timeout counts from what was last written or
+    /// enrolled in it, up to `transaction_max_timeout_ms` from its start.
+    pub renew_leases: bool,
+    pub exclusive: ExclusiveOptions,
     /// Producer ids are recorded in blocks of this many.
     pub producer_id_block: i64,
     pub groups: tidemark_group_coordinator::GroupConfig,

@@ -172,6 +172,15 @@ impl Owner {
             for before in record.what.into_iter().rev() {
                 match &before {
                     Before::Transaction(id, _) => drop(transactional_ids.insert(id.clone())),
+                    Before::Batch {
+                        id,
+                        producer: Some((producer_id, _)),
+                        ..
+                    } if self.options.renew_leases => {
+                        partitions.insert(*id);
+                        let of = self.coordinator.by_producer_id(*producer_id);
+                        transactional_ids.extend(of.map(|meta| meta.transactional_id.clone()));
+                    }
                     Before::Groups(_, undo) => groups.extend(undo.group_ids()),
                     Before::Batch { id, .. } | Before::Start { id, .. } => {
                         partitions.insert(*id);
@@ -199,7 +208,7 @@ impl Owner {
         }
         if self.armed {
             for id in transactional_ids {
-                self.rearm(&id, now);
+                self.rearm_after_loss(&id, now);
             }
         }
         for group_id in groups {

@@ -9,6 +9,7 @@
 //! | Empty, Complete* | last | nothing: it is a retry | (id, e) |
 //! | Ongoing | none or current | abort markers (id, e+1) and Empty (id, e+2) | (id, e+2) |
 //! | Ongoing | last | nothing: the owner already works under (id, e) | 90 |
+//! | Prepare* (several journals) | none, current or last | nothing | 51 |
 //! | any | anything else | nothing, and nothing is aborted | 90 |
 //!
 //! When the epochs run out (e+1, over Ongoing e+2, beyond 32766), Empty is (fresh id, 0) instead.
@@ -76,13 +77,15 @@ pub fn decide_init_producer_id(
     let Some(existing) = existing.filter(|m| m.state != TxnState::Dead) else {
         return Ok(first_session(request, fresh_producer_id, now_wall_ms, who));
     };
-    if existing.state.is_prepare() {
-        return Err(ErrorCode::ConcurrentTransactions);
-    }
     let ongoing = existing.state == TxnState::Ongoing;
+    let prepare = existing.state.is_prepare();
     let last_epoch = match request.given {
+        None if prepare => return Err(ErrorCode::ConcurrentTransactions),
         None => ProducerEpoch::NONE,
         Some((producer_id, epoch)) => match Session::of(existing, producer_id, epoch) {
+            Session::Current | Session::Last if prepare => {
+                return Err(ErrorCode::ConcurrentTransactions);
+            }
             Session::Current => epoch,
             Session::Last if !ongoing => return Ok(Outcome::unchanged(existing)),
             Session::Last | Session::Fenced | Session::Unknown => {

@@ -23,6 +23,7 @@ mod outcome;
 mod produce;
 mod record;
 mod session;
+pub mod several;
 mod version_map;
 
 pub use add_partitions::{decide_add_partitions, decide_implicit_enrolment};

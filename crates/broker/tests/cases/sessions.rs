@@ -200,3 +200,56 @@ async fn a16_m15_a_transaction_past_its_timeout_is_aborted_and_its_client_fenced
     let values = client.read_values("t", 0, Isolation::ReadCommitted).await;
     assert_eq!(values, ["r2"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t6_a_lease_is_renewed_by_what_is_appended() {
+    let broker = TestBroker::builder()
+        .set("transaction.lease.mode", "renew")
+        .start()
+        .await;
+    let mut client = broker.client().await;
+    client.create_topic("t", 1).await;
+    let request = requests::init_producer_id(Some("tx"), 10_000);
+    let granted = client.send(version::INIT_PRODUCER_ID, &request).await;
+    let granted = (granted.producer_id.0, granted.producer_epoch);
+    let mut working = TxnProducer::at("tx", granted, Dialect::Classic);
+    working.enrol(&mut client, &[("t", 0)]).await.unwrap();
+    for n in 0..3 {
+        let sent = working.send(&mut client, "t", 0, &[n.to_string()]).await;
+        assert_eq!(sent, Ok(n));
+        broker.clock().advance_ms(8_000);
+    }
+    broker.clock().advance_ms(1_999);
+    client.committed_offset("g", "t", 0, false).await.unwrap();
+    assert_eq!(client.ends("t", 1, Isolation::ReadCommitted).await, [0]);
+    broker.clock().advance_ms(1);
+    client.committed_offset("g", "t", 0, false).await.unwrap();
+    assert_eq!(client.ends("t", 1, Isolation::ReadCommitted).await, [4]);
+    assert_fenced(&mut client, &working, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t8_an_exclusive_operation_aborts_what_it_cuts_through() {
+    let broker = TestBroker::builder()
+        .set("transaction.exclusive.operations", "DeleteRecords")
+        .start()
+        .await;
+    let mut client = broker.client().await;
+    client.create_topic("a", 1).await;
+    client.create_topic("b", 1).await;
+    let mut cut = TxnProducer::init(&mut client, "cut").await;
+    let mut other = TxnProducer::init(&mut client, "other").await;
+    cut.enrol(&mut client, &[("a", 0)]).await.unwrap();
+    other.enrol(&mut client, &[("b", 0)]).await.unwrap();
+    assert_eq!(cut.send(&mut client, "a", 0, &["v"]).await, Ok(0));
+    assert_eq!(other.send(&mut client, "b", 0, &["v"]).await, Ok(0));
+    let beyond = client.delete_records("a", 0, 2).await;
+    assert_eq!(beyond, Err(ErrorCode::OffsetOutOfRange));
+    assert_eq!(client.ends("a", 1, Isolation::ReadCommitted).await, [0]);
+    assert_eq!(client.delete_records("a", 0, -1).await, Ok(1));
+    assert_eq!(client.ends("a", 1, Isolation::ReadCommitted).await, [2]);
+    assert_fenced(&mut client, &cut, true).await;
+    assert_eq!(other.end(&mut client, true).await, Ok(()));
+    let values = client.read_values("b", 0, Isolation::ReadCommitted).await;
+    assert_eq!(values, ["v"]);
+}

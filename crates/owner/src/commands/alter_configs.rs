@@ -1,11 +1,14 @@
 //! IncrementalAlterConfigs and AlterConfigs, of topics and of brokers. They are in force with the
 //! record: a batch that is checked after the answer is checked by the new configuration.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use tidemark_metadata::{ConfigChange, MetadataRecord, Refusal};
 use tidemark_types::{ErrorCode, NodeId};
 
 use crate::Owner;
 use crate::command::{Now, Step};
+use crate::commands::exclusive::{Cuts, ExclusiveOperation};
 
 /// Whose configs are altered.
 #[derive(Clone, Debug)]
@@ -47,6 +50,7 @@ impl Owner {
         step: &mut Step,
     ) -> Vec<Result<(), Refusal>> {
         let mut draft = self.begin(now);
+        let mut cuts = Cuts::default();
         let altered = request
             .resources
             .iter()
@@ -57,18 +61,41 @@ impl Owner {
                 }
                 if !records
                     .iter()
-                    .all(|record| self.has_room_for(&draft, record))
+                    .all(|record| self.has_room_for(&draft, cuts.bytes(), record))
                 {
                     let message = "the configuration does not fit one journal record with what \
                                    stands before it in the request";
                     return Err((ErrorCode::InvalidRequest, message.to_owned()));
                 }
+                if let Some((name, record)) = self.changed_policy(resource, &records) {
+                    let operation = ExclusiveOperation::CleanupPolicy;
+                    self.cut_topic(&mut cuts, operation, name, &draft, record)?;
+                }
                 self.append_metadata(&mut draft, &records);
                 Ok(())
             })
             .collect();
+        self.cut_through(&mut draft, cuts, now, step);
         self.finish(draft, step);
         altered
+    }
+
+    /// The topic whose `cleanup.policy` these records change, where that is exclusive.
+    fn changed_policy<'a>(
+        &self,
+        resource: &'a AlterResource,
+        records: &'a [MetadataRecord],
+    ) -> Option<(&'a str, &'a MetadataRecord)> {
+        let ConfigResource::Topic(name) = &resource.resource else {
+            return None;
+        };
+        let record = records.first()?;
+        let MetadataRecord::TopicConfigSet { config, .. } = record else {
+            return None;
+        };
+        let before = policy(&self.metadata.topic(name)?.config);
+        (self.options.exclusive.cleanup_policy && policy(config) != before)
+            .then_some((name, record))
     }
 
     fn decide_alter(&self, resource: &AlterResource) -> Result<Vec<MetadataRecord>, Refusal> {
@@ -89,4 +116,11 @@ impl Owner {
             }
         }
     }
+}
+
+/// What a topic's own configs say of its old data; `None` where they leave it to the broker.
+fn policy(config: &BTreeMap<String, String>) -> Option<BTreeSet<&str>> {
+    config
+        .get("cleanup.policy")
+        .map(|words| words.split(',').map(str::trim).collect())
 }

@@ -1,9 +1,11 @@
-//! CreatePartitions: topics get more partitions. What is enrolled or committed stays as it is.
+//! CreatePartitions: topics get more partitions. What is enrolled or committed stays as it is, unless
+//! the operation is exclusive.
 
 use tidemark_metadata::Refusal;
 
 use crate::Owner;
 use crate::command::{Now, Step};
+use crate::commands::exclusive::{Cuts, ExclusiveOperation};
 
 /// A topic's new partition count.
 #[derive(Clone, Debug)]
@@ -30,6 +32,7 @@ impl Owner {
         step: &mut Step,
     ) -> Vec<Result<(), Refusal>> {
         let mut draft = self.begin(now);
+        let mut cuts = Cuts::default();
         let grown = request
             .topics
             .iter()
@@ -40,12 +43,18 @@ impl Owner {
                     topic.assignments.as_deref(),
                     &self.options.topics,
                 )?;
-                if !request.validate_only {
-                    self.append_metadata(&mut draft, &[record]);
+                if request.validate_only {
+                    return Ok(());
                 }
+                if self.options.exclusive.create_partitions {
+                    let operation = ExclusiveOperation::CreatePartitions;
+                    self.cut_topic(&mut cuts, operation, &topic.name, &draft, &record)?;
+                }
+                self.append_metadata(&mut draft, &[record]);
                 Ok(())
             })
             .collect();
+        self.cut_through(&mut draft, cuts, now, step);
         self.finish(draft, step);
         grown
     }

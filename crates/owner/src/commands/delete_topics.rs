@@ -13,14 +13,13 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use tidemark_metadata::{MetadataRecord, Refusal, TopicImage};
 use tidemark_record_batch::BatchBuilder;
-use tidemark_txn_coordinator::{AbortReason, TxnState};
+use tidemark_txn_coordinator::AbortReason;
 use tidemark_types::{ErrorCode, TopicId, TopicPartitionId};
 
 use crate::Owner;
 use crate::command::{AbortedBy, Event, Now, Reply, Step, Token};
 use crate::draft::Draft;
 use crate::record::APPEND_HEAD_BYTES;
-use crate::room::transaction_bytes;
 
 /// Tombstones of one batch, if the record has room for more.
 const TOMBSTONE_BATCH_BYTES: usize = 256 << 10;
@@ -257,21 +256,6 @@ impl Owner {
                 topic: topic.clone(),
             },
         });
-    }
-
-    /// The ids whose ongoing transaction has enrolled a partition of the topic.
-    fn transactions_through(&self, topic: &str) -> Vec<Arc<str>> {
-        self.coordinator
-            .iter()
-            .filter(|meta| meta.state == TxnState::Ongoing)
-            .filter(|meta| meta.partitions.iter().any(|(name, _)| **name == *topic))
-            .map(|meta| meta.transactional_id.clone())
-            .collect()
-    }
-
-    fn abort_bytes(&self, transactional_id: &str) -> usize {
-        let meta = self.coordinator.get(transactional_id);
-        meta.map_or(0, |meta| transaction_bytes(meta, meta.partitions.iter()))
     }
 
     /// Batches that drop every group's offsets in the topic, each of a moderate size.

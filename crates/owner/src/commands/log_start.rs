@@ -1,14 +1,18 @@
 //! Log starts move: DeleteRecords asks for it, and retention.
 //!
 //! Only the log start moves. A transaction that is cut by it stays open and ends as any other: its
-//! last stable offset is the log start meanwhile. Producers keep their windows, so that the next
+//! last stable offset is the log start meanwhile. (Unless DeleteRecords is an exclusive operation:
+//! then it is aborted, as what is left of it is not what its producer wrote.) Producers keep their windows, so that the next
 //! sequence follows the last one though its record is gone.
+
+use std::sync::Arc;
 
 use tidemark_metadata::MetadataRecord;
 use tidemark_types::{ErrorCode, TopicPartitionId};
 
 use crate::Owner;
-use crate::command::{Now, Step};
+use crate::command::{AbortedBy, Now, Step};
+use crate::commands::exclusive::{Cuts, ExclusiveOperation};
 use crate::draft::Draft;
 use crate::partition::Partition;
 
@@ -47,8 +51,9 @@ impl Owner {
         now: &Now<'_>,
         step: &mut Step,
     ) -> Vec<Result<i64, ErrorCode>> {
-        let draft = self.begin(now);
+        let mut draft = self.begin(now);
         let mut moves = Vec::new();
+        let mut cuts = Cuts::default();
         let answers = request.partitions.iter().map(|(id, offset)| {
             let partition = self.partitions.get(id);
             let partition = partition.ok_or(ErrorCode::UnknownTopicOrPartition)?;
@@ -60,15 +65,27 @@ impl Owner {
                 return Err(ErrorCode::OffsetOutOfRange);
             }
             if offset > partition.log_start_offset {
-                if !self.has_room_for_moves(&draft, moves.len() + 1) {
+                let count = moves.len() + 1;
+                if !self.has_room_for_moves(&draft, cuts.bytes(), count) {
                     return Err(ErrorCode::RequestTimedOut);
+                }
+                if self.options.exclusive.delete_records {
+                    let ids = self.transactions_below(*id, offset);
+                    let by = AbortedBy::Exclusive {
+                        operation: ExclusiveOperation::DeleteRecords,
+                        topic: self.topic_name(*id),
+                    };
+                    let bytes = BATCH_HEAD_BYTES + count * MOVE_BYTES;
+                    self.add_cuts(&mut cuts, ids, &by, &draft, bytes)?;
                 }
                 moves.push(log_start_moved(partition, offset));
             }
             Ok(offset.max(partition.log_start_offset))
         });
         let answers = answers.collect();
-        self.write_moves(draft, &moves, step);
+        self.write_moves(&mut draft, &moves);
+        self.cut_through(&mut draft, cuts, now, step);
+        self.finish(draft, step);
         answers
     }
 
@@ -79,7 +96,7 @@ impl Owner {
         now: &Now<'_>,
         step: &mut Step,
     ) {
-        let draft = self.begin(now);
+        let mut draft = self.begin(now);
         let mut moves = Vec::new();
         for (id, offset) in &request.partitions {
             let Some(partition) = self.partitions.get(id) else {
@@ -87,23 +104,28 @@ impl Owner {
             };
             let offset = (*offset).min(partition.last_stable_offset());
             if offset > partition.log_start_offset
-                && self.has_room_for_moves(&draft, moves.len() + 1)
+                && self.has_room_for_moves(&draft, 0, moves.len() + 1)
             {
                 moves.push(log_start_moved(partition, offset));
             }
         }
-        self.write_moves(draft, &moves, step);
-    }
-
-    fn has_room_for_moves(&self, draft: &Draft, count: usize) -> bool {
-        draft.bytes + BATCH_HEAD_BYTES + count * MOVE_BYTES <= self.max_record_bytes
-    }
-
-    fn write_moves(&mut self, mut draft: Draft, moves: &[MetadataRecord], step: &mut Step) {
-        if !moves.is_empty() {
-            self.append_metadata(&mut draft, moves);
-        }
+        self.write_moves(&mut draft, &moves);
         self.finish(draft, step);
+    }
+
+    fn topic_name(&self, id: TopicPartitionId) -> Arc<str> {
+        let topic = self.metadata.topic_by_id(id.topic);
+        topic.map_or_else(|| Arc::from(""), |topic| topic.name.clone())
+    }
+
+    fn has_room_for_moves(&self, draft: &Draft, more: usize, count: usize) -> bool {
+        draft.bytes + more + BATCH_HEAD_BYTES + count * MOVE_BYTES <= self.max_record_bytes
+    }
+
+    fn write_moves(&mut self, draft: &mut Draft, moves: &[MetadataRecord]) {
+        if !moves.is_empty() {
+            self.append_metadata(draft, moves);
+        }
     }
 }
 

@@ -2,11 +2,13 @@
 
 mod alter_configs;
 mod create_partitions;
+mod deadlines;
 mod delete_groups;
 mod delete_topics;
 mod describe_transactions;
 mod end_txn;
 mod enrol;
+mod exclusive;
 mod expire;
 mod groups;
 mod init_producer_id;
@@ -23,6 +25,7 @@ mod write_txn_markers;
 
 pub use alter_configs::{AlterConfigs, AlterResource, Alteration, ConfigResource};
 pub use create_partitions::{CreatePartitions, GrowTopic};
+pub(crate) use deadlines::Deadline;
 pub use delete_groups::OffsetDelete;
 pub(crate) use delete_topics::Deletion;
 pub use delete_topics::{DeleteTopic, DeleteTopics, DeletedTopic};
@@ -31,6 +34,7 @@ pub use describe_transactions::{
 };
 pub use end_txn::EndTxn;
 pub use enrol::{AddOffsets, AddPartitions};
+pub use exclusive::{ExclusiveOperation, ExclusiveOptions};
 pub use init_producer_id::InitProducerId;
 pub use inspect::{
     AbortTransaction, Enrolled, Inspect, Inspected, InspectedPartition, InspectedTransaction,
@@ -43,7 +47,6 @@ pub use produce::{Produce, ProduceBatch, Produced};
 pub use sweep::ExpiryOptions;
 pub(crate) use sweep::Sweeps;
 pub use topics::{CreateTopic, CreateTopics, CreatedTopic};
-pub(crate) use transactions::Deadline;
 pub use txn_offset_commit::TxnOffsetCommit;
 pub use write_txn_markers::WriteTxnMarkers;
 

@@ -1,6 +1,6 @@
 //! Produce: the batches of one request, decided one by one and written as one record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -112,13 +112,20 @@ impl Owner {
     ) -> Vec<Produced> {
         let mut draft = self.begin(now);
         let mut enrolments = Enrolments::default();
+        let mut renewed = BTreeSet::new();
         let produced = request
             .batches
             .into_iter()
             .map(|batch| {
                 self.check_named(request.transactional_id.as_deref(), &batch)
                     .and_then(|()| {
-                        self.produce_batch(&mut draft, &mut enrolments, batch, request.version)
+                        self.produce_batch(
+                            &mut draft,
+                            &mut enrolments,
+                            &mut renewed,
+                            batch,
+                            request.version,
+                        )
                     })
                     .unwrap_or_else(Produced::refused)
             })
@@ -133,6 +140,9 @@ impl Owner {
             );
             let outcome = outcome.expect("each of its partitions was accepted");
             self.write_outcome(&mut draft, &id, &outcome, ProducerId::NONE, now);
+        }
+        for id in renewed {
+            self.renew_lease(&id, now);
         }
         self.finish(draft, step);
         produced
@@ -157,6 +167,7 @@ impl Owner {
         &mut self,
         draft: &mut Draft,
         enrolments: &mut Enrolments,
+        renewed: &mut BTreeSet<Arc<str>>,
         mut batch: ProduceBatch,
         version: i16,
     ) -> Result<Produced, ErrorCode> {
@@ -235,6 +246,11 @@ impl Owner {
         let bytes = draft.bytes + APPEND_HEAD_BYTES + batch.bytes.len() + enrolments.bytes() + more;
         if bytes > self.max_record_bytes {
             return Err(ErrorCode::MessageTooLarge);
+        }
+        if self.options.renew_leases && header.attributes.is_transactional() {
+            // Only what is appended renews: no repeat, and nothing that is refused.
+            let meta = self.coordinator.by_producer_id(header.producer_id);
+            renewed.extend(meta.map(|meta| meta.transactional_id.clone()));
         }
         if let Some(meta) = enrols {
             enrolments.add(meta, &batch.topic, batch.partition.partition);

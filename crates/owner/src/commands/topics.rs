@@ -45,6 +45,11 @@ pub struct CreatedTopic {
     pub config: BTreeMap<String, String>,
 }
 
+/// What a record takes in a batch of its own.
+pub(crate) fn metadata_bytes(record: &MetadataRecord) -> usize {
+    record.key().len() + record.value().len() + METADATA_BATCH_BYTES
+}
+
 impl Owner {
     /// The first record of a new data directory: who it is, and the coordinators' topics.
     pub fn bootstrap(
@@ -115,7 +120,7 @@ impl Owner {
                         partitions: -1,
                         config: BTreeMap::new(),
                     },
-                    Ok((.., record)) if !self.has_room_for(&draft, &record) => CreatedTopic {
+                    Ok((.., record)) if !self.has_room_for(&draft, 0, &record) => CreatedTopic {
                         name: topic.name.clone(),
                         error: ErrorCode::InvalidRequest,
                         message: Some(
@@ -148,9 +153,9 @@ impl Owner {
         created
     }
 
-    pub(crate) fn has_room_for(&self, draft: &Draft, record: &MetadataRecord) -> bool {
-        let bytes = record.key().len() + record.value().len() + METADATA_BATCH_BYTES;
-        draft.bytes + bytes <= self.max_record_bytes
+    /// True if the record fits beside the draft and `more` bytes that are still to come.
+    pub(crate) fn has_room_for(&self, draft: &Draft, more: usize, record: &MetadataRecord) -> bool {
+        draft.bytes + more + metadata_bytes(record) <= self.max_record_bytes
     }
 
     fn decide_create(

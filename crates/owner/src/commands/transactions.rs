@@ -1,14 +1,12 @@
-//! What the transactional commands share: storing a state, writing markers, arming deadlines.
+//! What the transactional commands share: storing a state and writing markers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use tidemark_record_batch::{ControlType, control_batch};
 use tidemark_txn_coordinator::{self as txn, AbortReason, MarkerSet, Outcome, TxnMeta, TxnState};
 use tidemark_types::{
-    COORDINATOR_PARTITIONS, CoordinatorEpoch, MonoTime, ProducerId, TopicPartitionId,
-    coordinator_partition,
+    COORDINATOR_PARTITIONS, CoordinatorEpoch, ProducerId, TopicPartitionId, coordinator_partition,
 };
 
 use super::Sweeps;
@@ -111,33 +109,6 @@ impl Owner {
         }
     }
 
-    /// Arms or drops the deadline of a transactional id after its state changed. A deadline counts
-    /// from the start of its transaction: what the transaction does later leaves it where it is,
-    /// also when the wall clock has been set meanwhile.
-    pub(crate) fn rearm(&mut self, transactional_id: &Arc<str>, now: &Now<'_>) {
-        let ongoing = self
-            .coordinator
-            .get(transactional_id)
-            .filter(|meta| meta.state == TxnState::Ongoing);
-        let armed = self.deadline_of.get(transactional_id);
-        if let (Some(meta), Some(armed)) = (ongoing, armed)
-            && armed.txn_number == meta.txn_number
-        {
-            return;
-        }
-        let next = ongoing.map(|meta| Deadline {
-            at: deadline(meta, now.mono, now.wall_ms),
-            txn_number: meta.txn_number,
-        });
-        if let Some(armed) = self.deadline_of.remove(transactional_id) {
-            self.deadlines.remove(&(armed.at, transactional_id.clone()));
-        }
-        if let Some(next) = next {
-            self.deadlines.insert((next.at, transactional_id.clone()));
-            self.deadline_of.insert(transactional_id.clone(), next);
-        }
-    }
-
     /// After replay: every ongoing transaction gets the time it had left by the wall clock, never
     /// more than its whole timeout, and groups get fresh sessions.
     ///
@@ -161,19 +132,4 @@ impl Owner {
         }
         self.groups.restore_after_replay(now.mono, now.wall_ms);
     }
-}
-
-/// When a transaction times out, and which of its transactional id it is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline {
-    pub(crate) at: MonoTime,
-    txn_number: u64,
-}
-
-fn deadline(meta: &TxnMeta, now: MonoTime, wall_ms: i64) -> MonoTime {
-    let timeout_ms = i64::from(meta.timeout_ms);
-    let left_ms = txn::deadline_wall_ms(meta)
-        .map_or(timeout_ms, |at| at.saturating_sub(wall_ms))
-        .clamp(0, timeout_ms);
-    now + Duration::from_millis(left_ms as u64)
 }

@@ -109,6 +109,7 @@ impl Owner {
             );
         }
         self.append(&mut draft, id, BytesMut::from(&batch[..]));
+        self.renew_lease(&transactional_id, now);
         self.finish(draft, step);
         Ok(codes)
     }

@@ -23,6 +23,8 @@ pub fn options() -> OwnerOptions {
     OwnerOptions {
         topics: TopicLimits::default(),
         transaction_max_timeout_ms: 900_000,
+        renew_leases: false,
+        exclusive: ExclusiveOptions::default(),
         producer_id_block: 1_000,
         expiry: ExpiryOptions::default(),
         groups: GroupConfig {

@@ -114,6 +114,8 @@ fn options() -> OwnerOptions {
     OwnerOptions {
         topics: TopicLimits::default(),
         transaction_max_timeout_ms: TIMEOUT_MS,
+        renew_leases: false,
+        exclusive: ExclusiveOptions::default(),
         // A block for each: what a start gives up makes no difference then.
         producer_id_block: 1,
         expiry: ExpiryOptions::default(),

@@ -57,7 +57,7 @@ impl Checkpoint {
 }
 
 fn play(moves: &[Move], small_slots: bool, may_lose: bool) -> Player {
-    let mut player = Player::new(may_lose);
+    let mut player = Player::new(may_lose, small_slots);
     if small_slots {
         // A transaction or two to a record.
         player.world.set_max_record_bytes(70_000);

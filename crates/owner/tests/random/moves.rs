@@ -149,7 +149,7 @@ pub fn a_move() -> impl Strategy<Value = Move> {
         2 => group().prop_map(|group| Move::OffsetFetch { group }),
         4 => prop::collection::vec(0usize..3, 1..3).prop_map(Move::Create),
         1 => prop::collection::vec(0usize..3, 1..3).prop_map(Move::Delete),
-        2 => (partition(), -1i64..12)
+        6 => (partition(), -1i64..12)
             .prop_map(|(partition, tenths)| Move::DeleteRecords { partition, tenths }),
         2 => (partitions(), 0i64..12)
             .prop_map(|(partitions, tenths)| Move::Retain { partitions, tenths }),
@@ -188,6 +188,7 @@ pub const WORTH_REACHING: &[&str] = &[
     "log start out of range",
     "retained",
     "transaction cut by a deletion",
+    "transaction cut by DeleteRecords",
     "joined",
     "parked",
     "producers forgotten",
@@ -220,9 +221,16 @@ fn nth(partition: usize) -> (&'static str, i32) {
 }
 
 impl Player {
-    pub fn new(may_lose: bool) -> Player {
+    /// `exclusive`: operations cut through transactions, and leases are renewed.
+    pub fn new(may_lose: bool, exclusive: bool) -> Player {
         let mut world = World::with(OwnerOptions {
             expiry: EXPIRY,
+            renew_leases: exclusive,
+            exclusive: ExclusiveOptions {
+                delete_records: exclusive,
+                create_partitions: exclusive,
+                cleanup_policy: exclusive,
+            },
             ..options()
         });
         world.create_topic("t", 2);
@@ -563,20 +571,36 @@ impl Player {
                 };
                 assert_eq!(low_watermark, wanted);
                 let first_open = before.producers.first_unstable_offset();
-                if first_open.is_some_and(|first| first < wanted) {
-                    self.reach("records deleted under an open transaction");
+                if wanted > before.log_start_offset && first_open.is_some_and(|o| o < wanted) {
+                    let exclusive = self.world.options.exclusive.delete_records;
+                    self.reach(match exclusive {
+                        true => "transaction cut by DeleteRecords",
+                        false => "records deleted under an open transaction",
+                    });
+                    let first_open = after.producers.first_unstable_offset();
+                    let below = first_open.is_some_and(|first| first < wanted);
+                    assert_eq!(below, !exclusive, "cut through, and open");
                 }
                 if wanted > before.log_start_offset {
                     self.reach("records deleted");
                 }
             }
             Err(code) => {
-                assert_eq!((code, &after), (ErrorCode::OffsetOutOfRange, &before));
-                self.reach("log start out of range");
+                assert_eq!(after, before);
+                match code {
+                    ErrorCode::OffsetOutOfRange => self.reach("log start out of range"),
+                    // What it cuts through does not end in one record.
+                    ErrorCode::RequestTimedOut => {
+                        assert!(self.world.options.exclusive.delete_records);
+                    }
+                    other => panic!("{other:?}"),
+                }
             }
         }
-        // What producers and transactions know outlives the records.
-        assert_eq!(before.producers, after.producers);
+        // What producers and transactions know outlives the records, unless it was cut through.
+        let cut = before.producers.open_transactions().count()
+            - after.producers.open_transactions().count();
+        assert!(before.producers == after.producers || cut > 0);
     }
 
     fn retain(&mut self, partitions: &[usize], tenths: i64) {

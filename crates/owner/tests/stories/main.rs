@@ -4,10 +4,12 @@
 mod common;
 
 mod bounds;
+mod exclusive;
 mod expiry;
 mod fencing;
 mod groups;
 mod idempotence;
+mod leases;
 mod overlap;
 mod start;
 mod timeouts;

@@ -1,0 +1,164 @@
+//! Exclusive operations: what they do to a topic would leave a transaction that is open there with
+//! less, or with something else, than its producer wrote. They abort the open transactions they cut
+//! through, in their own record and so at their own tick, and are answered when all of it is durable.
+//! An operation that is refused aborts nobody.
+//!
+//! The deletion of a topic always is one (`delete_topics.rs`). Others are by configuration
+//! (`transaction.exclusive.operations`), as Kafka lets transactions go on through them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidemark_metadata::{MetadataRecord, Refusal};
+use tidemark_txn_coordinator::{AbortReason, TxnState};
+use tidemark_types::{ErrorCode, ProducerId, TopicPartitionId};
+
+use crate::Owner;
+use crate::command::{AbortedBy, Event, Now, Step};
+use crate::commands::topics::metadata_bytes;
+use crate::draft::Draft;
+use crate::room::transaction_bytes;
+
+/// What else is exclusive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExclusiveOptions {
+    /// It cuts through transactions that have written below the new log start, in that partition.
+    pub delete_records: bool,
+    /// It cuts through transactions that have enrolled a partition of the topic: keys may go
+    /// elsewhere from then on.
+    pub create_partitions: bool,
+    /// As `create_partitions`, where `cleanup.policy` changes.
+    pub cleanup_policy: bool,
+}
+
+/// The operation that cut through a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExclusiveOperation {
+    DeleteRecords,
+    CreatePartitions,
+    CleanupPolicy,
+}
+
+impl ExclusiveOperation {
+    /// For people and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            ExclusiveOperation::DeleteRecords => "DeleteRecords",
+            ExclusiveOperation::CreatePartitions => "CreatePartitions",
+            ExclusiveOperation::CleanupPolicy => "a change of cleanup.policy",
+        }
+    }
+}
+
+/// The transactions that an operation is about to abort, and how many bytes of its record they take.
+#[derive(Debug, Default)]
+pub(crate) struct Cuts {
+    ids: BTreeMap<Arc<str>, AbortedBy>,
+    bytes: usize,
+}
+
+impl Cuts {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Owner {
+    /// The ids whose ongoing transaction has enrolled a partition of the topic.
+    pub(crate) fn transactions_through(&self, topic: &str) -> Vec<Arc<str>> {
+        self.coordinator
+            .iter()
+            .filter(|meta| meta.state == TxnState::Ongoing)
+            .filter(|meta| meta.partitions.iter().any(|(name, _)| **name == *topic))
+            .map(|meta| meta.transactional_id.clone())
+            .collect()
+    }
+
+    /// The ids whose open transaction has written below `offset` in the partition.
+    pub(crate) fn transactions_below(&self, id: TopicPartitionId, offset: i64) -> Vec<Arc<str>> {
+        let Some(partition) = self.partitions.get(&id) else {
+            return Vec::new();
+        };
+        let open = partition.producers.open_transactions();
+        open.take_while(|open| open.first_offset < offset)
+            .filter_map(|open| self.ongoing_of(open.producer_id))
+            .collect()
+    }
+
+    fn ongoing_of(&self, producer_id: ProducerId) -> Option<Arc<str>> {
+        self.coordinator
+            .by_producer_id(producer_id)
+            .filter(|meta| meta.state == TxnState::Ongoing)
+            .map(|meta| meta.transactional_id.clone())
+    }
+
+    /// What the end of an id's ongoing transaction takes in a record.
+    pub(crate) fn abort_bytes(&self, transactional_id: &str) -> usize {
+        let meta = self.coordinator.get(transactional_id);
+        meta.map_or(0, |meta| transaction_bytes(meta, meta.partitions.iter()))
+    }
+
+    /// Adds transactions to those that are cut, if the record has room for their ends beside `more`
+    /// bytes of the operation. REQUEST_TIMED_OUT, which clients repeat, and nothing is added, if it
+    /// has not.
+    pub(crate) fn add_cuts(
+        &self,
+        cuts: &mut Cuts,
+        ids: Vec<Arc<str>>,
+        by: &AbortedBy,
+        draft: &Draft,
+        more: usize,
+    ) -> Result<(), ErrorCode> {
+        let new = ids.into_iter().filter(|id| !cuts.ids.contains_key(id));
+        let new: Vec<_> = new.collect();
+        let bytes: usize = new.iter().map(|id| self.abort_bytes(id)).sum();
+        let all = draft.bytes + more + cuts.bytes + bytes;
+        if bytes > 0 && all > self.max_record_bytes {
+            return Err(ErrorCode::RequestTimedOut);
+        }
+        cuts.bytes += bytes;
+        cuts.ids.extend(new.into_iter().map(|id| (id, by.clone())));
+        Ok(())
+    }
+
+    /// As [`Owner::add_cuts`], for all that is open in a topic that `record` changes.
+    pub(crate) fn cut_topic(
+        &self,
+        cuts: &mut Cuts,
+        operation: ExclusiveOperation,
+        topic: &str,
+        draft: &Draft,
+        record: &MetadataRecord,
+    ) -> Result<(), Refusal> {
+        let ids = self.transactions_through(topic);
+        let by = AbortedBy::Exclusive {
+            operation,
+            topic: Arc::from(topic),
+        };
+        self.add_cuts(cuts, ids, &by, draft, metadata_bytes(record))
+            .map_err(|code| {
+                let message = "the open transactions that this cuts through do not end in one \
+                               journal record; try again with fewer topics, or later";
+                (code, message.to_owned())
+            })
+    }
+
+    /// Aborts what the operations of a request cut through. They stand in the draft already: replay follows the record's canonical order, in which the metadata comes first.
+    pub(crate) fn cut_through(
+        &mut self,
+        draft: &mut Draft,
+        cuts: Cuts,
+        now: &Now<'_>,
+        step: &mut Step,
+    ) {
+        for (id, by) in cuts.ids {
+            let meta = self.abort_by_broker(draft, &id, AbortReason::Exclusive, now);
+            step.events.push(Event::TransactionAborted {
+                transactional_id: id,
+                producer_id: meta.producer_id,
+                epoch: meta.epoch,
+                by,
+            });
+        }
+    }
+}
