@@ -131,6 +131,12 @@ impl BrokerProcess {
         Ok(())
     }
 
+    /// False when it was never started, was killed, or has ended by itself.
+    pub fn is_running(&mut self) -> bool {
+        let running = self.child.as_mut().map(Child::try_wait);
+        matches!(running, Some(Ok(None)))
+    }
+
     /// Lines of the log that tell of a Rust panic.
     pub fn panics(&self) -> Vec<String> {
         let text = std::fs::read(&self.log).unwrap_or_default();

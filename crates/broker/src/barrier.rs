@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tidemark_owner::Reply;
 use tidemark_partition_log::PartitionLog;
-use tidemark_types::{JournalIndex, Tick};
+use tidemark_types::{JournalIndex, Tick, mutant};
 use tokio::sync::oneshot;
 
 use crate::published::Published;
@@ -91,6 +91,13 @@ impl Barrier {
             release(replies);
             return;
         }
+        let replies = match mutant!("ack-early") {
+            true => {
+                release(replies);
+                Vec::new()
+            }
+            false => replies,
+        };
         inner.waiting.push_back(Waiting {
             index,
             touched,

@@ -11,7 +11,7 @@ use tidemark_group_coordinator::GroupRecord;
 use tidemark_metadata::{MetadataRecord, TopicImage};
 use tidemark_record_batch::{BatchHeader, ControlType, DecompressLimits, Record as BatchRecord};
 use tidemark_txn_coordinator::decode_key;
-use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, TopicId, TopicPartitionId};
+use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, TopicId, TopicPartitionId, mutant};
 
 use crate::Owner;
 use crate::partition::Partition;
@@ -166,7 +166,7 @@ impl Owner {
             TopicId::TRANSACTION_STATE => self.apply_transactions(index, &append.batch),
             TopicId::CONSUMER_OFFSETS if header.attributes.is_control() => {
                 if let Some(control) = control {
-                    let commit = control.kind == ControlType::Commit;
+                    let commit = control.kind == ControlType::Commit && !mutant!("offsets-dropped");
                     if let Some(undo) = &mut self.undo {
                         let before = self.groups.before_marker(id.partition, header.producer_id);
                         undo.note(Before::Groups(id.partition, before));
@@ -178,7 +178,8 @@ impl Owner {
             }
             TopicId::CONSUMER_OFFSETS => {
                 let transactional = header.attributes.is_transactional();
-                let producer = transactional.then_some(header.producer_id);
+                let waits = transactional && !mutant!("offsets-before-commit");
+                let producer = waits.then_some(header.producer_id);
                 self.apply_groups(index, id.partition, &header, &append.batch, producer)
             }
             _ => Ok(()),

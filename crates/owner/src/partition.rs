@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tidemark_producer_state::PartitionProducers;
 use tidemark_record_batch::{BatchHeader, parse_control};
-use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, TopicPartitionId};
+use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, TopicPartitionId, mutant};
 
 use crate::apply::{Appended, ApplyError, ControlInfo, Watermarks};
 use crate::undo::Before;
@@ -49,7 +49,10 @@ impl Partition {
             partition: self.id,
             log_start_offset: self.log_start_offset,
             log_end_offset: self.log_end_offset,
-            last_stable_offset: self.last_stable_offset(),
+            last_stable_offset: match mutant!("lso-plus-one") {
+                true => (self.last_stable_offset() + 1).min(self.log_end_offset),
+                false => self.last_stable_offset(),
+            },
             leader_epoch: self.leader_epoch(),
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use tidemark_abort_index::{AbortIndex, AbortedTxn};
-use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, Tick, TopicPartitionId};
+use tidemark_types::{JournalIndex, LeaderEpoch, ProducerId, Tick, TopicPartitionId, mutant};
 
 use crate::manifest::{Compacted, TailNote};
 use crate::segment::{SegmentState, Slot};
@@ -373,7 +373,11 @@ impl PartitionLog {
         }
         let found = inner.aborted.lookup(from, upper);
         drop(inner);
-        Some(by_first_offset(found))
+        let mut found = by_first_offset(found);
+        if mutant!("aborted-list-short") {
+            found.pop();
+        }
+        Some(found)
     }
 
     /// The leader epoch of the record at an offset; `None` when that is not known any more.

@@ -10,7 +10,7 @@
 //! to (fresh id, 0), with the old pair as the last one. Standing at 32767 would leave nobody a way
 //! on: V2 could not end there, and no marker could fence it.
 
-use tidemark_types::{ErrorCode, ProducerId};
+use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, mutant};
 
 use crate::session::{Bump, advance};
 use crate::{EndedBy, MarkerSet, Outcome, TxnMeta, TxnState};
@@ -56,6 +56,9 @@ pub fn decide_abort_by_broker(
     next.ended_by = reason.ended_by();
     next.last_epoch = existing.epoch;
     let used_fresh_producer_id = advance(existing, &mut next, Bump::One, fresh_producer_id);
+    if mutant!("timeout-keeps-epoch") {
+        (next.epoch, next.last_epoch) = (existing.epoch, ProducerEpoch::NONE);
+    }
     Ok(Outcome {
         markers: Some(MarkerSet {
             producer_id: existing.producer_id,

@@ -22,7 +22,7 @@
 //! A delayed EndTxn under V1 cannot be told from a new one of the same session: an epoch names a
 //! session there, not a transaction (KIP-890's motivation). `tests/model.rs` shows it.
 
-use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
+use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, mutant};
 
 use crate::session::{Bump, advance};
 use crate::{Dialect, EndedBy, MarkerSet, Outcome, Session, TxnMeta, TxnState};
@@ -52,7 +52,9 @@ pub fn decide_end_txn(
     match Session::of(existing, request.producer_id, request.epoch) {
         Session::Last if request.dialect == Dialect::V2 => end_again(existing, request.commit),
         session => {
-            session.require_current()?;
+            if !mutant!("end-old-epoch") {
+                session.require_current()?;
+            }
             match request.dialect {
                 Dialect::V1 => end_v1(existing, request.commit, now_wall_ms),
                 Dialect::V2 => end_v2(existing, request.commit, fresh_producer_id, now_wall_ms),

@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
+use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, mutant};
 
 use crate::session::{Bump, advance};
 use crate::{Dialect, EndedBy, MarkerSet, Outcome, Partitions, Session, TxnMeta, TxnState, Who};
@@ -103,6 +103,9 @@ pub fn decide_init_producer_id(
     next.who = who;
     let bump = if ongoing { Bump::Two } else { Bump::One };
     let used_fresh_producer_id = advance(existing, &mut next, bump, fresh_producer_id);
+    if mutant!("epoch-not-bumped") && !ongoing {
+        (next.epoch, next.last_epoch) = (existing.epoch, ProducerEpoch::NONE);
+    }
     let markers = ongoing.then(|| {
         next.ended_by = EndedBy::NewSession;
         MarkerSet {

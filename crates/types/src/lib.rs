@@ -5,6 +5,8 @@
 
 mod error_code;
 mod ids;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 mod tick;
 mod time;
 
@@ -15,6 +17,23 @@ pub use ids::{
 };
 pub use tick::Tick;
 pub use time::MonoTime;
+
+/// Whether the broker is to be broken in the way of that name: `false`, but for builds with the feature `mutants`, of
+/// which none is ever released.
+#[cfg(not(feature = "mutants"))]
+#[macro_export]
+macro_rules! mutant {
+    ($name:literal) => {
+        false
+    };
+}
+#[cfg(feature = "mutants")]
+#[macro_export]
+macro_rules! mutant {
+    ($name:literal) => {
+        $crate::mutants::chosen($name)
+    };
+}
 
 /// Internal topic of group offsets and group metadata (Kafka's record formats).
 pub const CONSUMER_OFFSETS: &str = "__consumer_offsets";

@@ -16,7 +16,7 @@ use kafka_protocol::messages::fetch_request::{FetchPartition as Asked, FetchTopi
 use kafka_protocol::protocol::StrBytes;
 use tidemark_partition_log::{LogError, PartitionLog, WaiterId};
 use tidemark_record_batch::{BatchHeader, Codec};
-use tidemark_types::{ErrorCode, LeaderEpoch, TopicId, TopicPartitionId};
+use tidemark_types::{ErrorCode, LeaderEpoch, TopicId, TopicPartitionId, mutant};
 use tidemark_wire::{AbortedTransaction, FetchPartition, FetchResponse, FetchTopic};
 use tokio::sync::Notify;
 use tracing::error;
@@ -324,6 +324,10 @@ fn read_partition(
     let upper = match read_committed {
         true => version.last_stable_offset,
         false => high_watermark,
+    };
+    let from = match mutant!("fetch-skips") && from % 50 == 7 && from + 1 < upper {
+        true => from + 1,
+        false => from,
     };
     let mut aborted = read_committed.then(Vec::new);
     let partition_max_bytes = usize::try_from(wanted.max_bytes).unwrap_or(0);

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use tidemark_producer_state::{AppendVerdict, Origin};
 use tidemark_record_batch::{TimestampType, ValidBatch};
 use tidemark_txn_coordinator::{self as txn, Partitions, TxnMeta};
-use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, TopicPartitionId};
+use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, TopicPartitionId, mutant};
 
 use crate::Owner;
 use crate::command::{Now, Step};
@@ -230,7 +230,8 @@ impl Owner {
                         ..Produced::refused(error)
                     });
                 }
-            } {
+            } && !mutant!("no-dedup")
+            {
                 return Ok(Produced {
                     error: ErrorCode::None,
                     base_offset,

@@ -7,6 +7,7 @@ use tidemark_record_batch::{ControlType, control_batch};
 use tidemark_txn_coordinator::{self as txn, AbortReason, MarkerSet, Outcome, TxnMeta, TxnState};
 use tidemark_types::{
     COORDINATOR_PARTITIONS, CoordinatorEpoch, ProducerId, TopicPartitionId, coordinator_partition,
+    mutant,
 };
 
 use super::Sweeps;
@@ -91,7 +92,14 @@ impl Owner {
                 .leader_epoch()
                 .0,
         );
-        for (topic, partition) in &markers.partitions {
+        for (at, (topic, partition)) in markers.partitions.iter().enumerate() {
+            if at == 1 && mutant!("marker-dropped") {
+                continue;
+            }
+            let kind = match at == 1 && mutant!("marker-flipped") {
+                true => ControlType::Abort,
+                false => kind,
+            };
             let Some(id) = self.metadata.partition(topic, *partition) else {
                 continue;
             };
@@ -120,6 +128,25 @@ impl Owner {
         }
         self.restored.clear();
         self.armed = true;
+        if mutant!("ongoing-forgotten") {
+            let metas: Vec<TxnMeta> = self.coordinator.iter().cloned().collect();
+            for mut meta in metas.into_iter().filter(|m| m.state == TxnState::Ongoing) {
+                meta.state = TxnState::Empty;
+                meta.partitions.clear();
+                meta.start_wall_ms = TxnMeta::NO_START;
+                let id = meta.transactional_id.clone();
+                self.coordinator.apply(&id, Some(meta));
+            }
+        }
+        if mutant!("windows-forgotten") {
+            for partition in self.partitions.values_mut() {
+                let closed = partition.producers.producers();
+                let closed = closed.filter(|(_, e)| e.current_txn_first_offset().is_none());
+                for id in closed.map(|(id, _)| id).collect::<Vec<_>>() {
+                    partition.producers.remove(id);
+                }
+            }
+        }
         self.sweeps = Some(Sweeps::new(&self.options.expiry, now.mono));
         let ongoing: Vec<Arc<str>> = self
             .coordinator

@@ -13,6 +13,7 @@ mod faults;
 mod finish;
 mod movers;
 mod producers;
+mod programs;
 mod readers;
 mod recorder;
 mod relay;
@@ -36,6 +37,7 @@ use tidemark_histcheck::DirFiles;
 use tidemark_histcheck::history::{self, LogView, Verdict};
 
 use faults::{Fault, Faults, WallClock};
+use programs::Program;
 use recorder::Recorder;
 use relay::Relay;
 use shared::Shared;
@@ -79,6 +81,12 @@ struct Args {
     /// Readers of each isolation level; the second and every other one begins anew all the time
     #[arg(long, default_value_t = 2)]
     readers: usize,
+    /// Another program that takes part: NAME=COMMAND. May be repeated
+    #[arg(long)]
+    program: Vec<String>,
+    /// How long a call, and in the end an open transaction, may stay undecided
+    #[arg(long, default_value_t = 90)]
+    patience_s: u64,
     /// Fail with fewer operations; default 200 a second
     #[arg(long)]
     min_operations: Option<u64>,
@@ -135,8 +143,28 @@ fn run(args: &Args) -> Result<bool> {
     broker.start()?;
 
     let file = args.dir.join("history.jsonl");
-    let shared = Arc::new(Shared::new(relay.address(), Recorder::new(&file, seed)?));
+    let names = args
+        .program
+        .iter()
+        .map(|program| programs::name_of(program));
+    let names: Result<Vec<String>> = names.map(|name| Ok(name?.0.to_owned())).collect();
+    let shared = Arc::new(Shared::new(
+        relay.address(),
+        names?,
+        Duration::from_secs(args.patience_s),
+        Recorder::new(&file, seed)?,
+    ));
     shared.create_topics()?;
+    let mut programs = Vec::new();
+    for (program, number) in args.program.iter().zip(1..) {
+        programs.push(Program::start(
+            program,
+            number,
+            &relay.address(),
+            &args.dir,
+            seed,
+        )?);
+    }
     let (writers, readers) = start_clients(args, &shared, seed);
 
     let faulted = Faults {
@@ -149,20 +177,36 @@ fn run(args: &Args) -> Result<bool> {
     }
     .run(Instant::now() + Duration::from_secs(args.seconds));
     shared.stop_writing.store(true, Ordering::Relaxed);
-    faulted?;
-    writers.into_iter().for_each(|writer| drop(writer.join()));
+    if let Err(error) = faulted {
+        // What there is of a history is judged all the same.
+        shared.complain(format!("{error:#}"));
+        if !broker.is_running() {
+            broker.start()?;
+        }
+    }
+    join(&shared, writers, "writers");
+    eprintln!("writers have ended");
+    for program in &mut programs {
+        if let Err(error) = program.stop() {
+            shared.complain(format!("{error:#}"));
+        }
+    }
     thread::sleep(Duration::from_millis(500)); // the readers' last look; the final scans do not depend on it
     shared.stop_reading.store(true, Ordering::Relaxed);
-    readers.into_iter().for_each(|reader| drop(reader.join()));
+    join(&shared, readers, "readers");
+    eprintln!("readers have ended");
 
     finish::write_down(&shared)?;
     shared.recorder.flush()?;
+    eprintln!("everything is written down");
     let panics = broker.panics();
     broker.kill()?;
     for line in &panics {
         eprintln!("the broker panicked: {line}");
     }
-    let verdict = judge(&file, &data)?;
+    let mut files = vec![file];
+    files.extend(programs.iter().map(|program| program.history.clone()));
+    let verdict = judge(&files, &data)?;
     let enough = enough(args, &shared, &verdict);
     report(&verdict);
     let complaints = shared.complaints();
@@ -170,6 +214,18 @@ fn run(args: &Args) -> Result<bool> {
         eprintln!("{complaints} clients gave up");
     }
     Ok(verdict.anomalies() == 0 && enough && panics.is_empty() && complaints == 0)
+}
+
+/// Waits for clients to end what they are at; one that does not is a failure of the run, and what there is is judged.
+fn join(shared: &Shared, threads: Threads, what: &str) {
+    let deadline = Instant::now() + shared.patience;
+    while threads.iter().any(|thread| !thread.is_finished()) {
+        if Instant::now() > deadline {
+            let stuck = threads.iter().filter(|thread| !thread.is_finished());
+            return shared.complain(format!("{} {what} do not end", stuck.count()));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 type Threads = Vec<JoinHandle<()>>;
@@ -220,13 +276,15 @@ fn start_clients(args: &Args, shared: &Arc<Shared>, seed: u64) -> (Threads, Thre
 }
 
 /// The checker knows the history and the stopped broker's directory, and nothing else.
-fn judge(history: &PathBuf, data: &PathBuf) -> Result<Verdict> {
-    let events =
-        history::read(BufReader::new(File::open(history)?)).map_err(|what| anyhow!(what))?;
+fn judge(histories: &[PathBuf], data: &PathBuf) -> Result<Verdict> {
+    let mut events = Vec::new();
+    for file in histories {
+        let read = history::read(BufReader::new(File::open(file)?));
+        events.push(read.map_err(|what| anyhow!("{}: {what}", file.display()))?);
+    }
     let files = DirFiles::new(data);
     let read = tidemark_histcheck::read(&files)
         .map_err(|findings| anyhow!("the data directory is not in order: {findings:?}"))?;
-    let events = [events];
     let log =
         LogView::new(&files, &read, &history::topics(&events)).map_err(|what| anyhow!(what))?;
     history::check(&events, Some(&log)).map_err(|what| anyhow!(what))

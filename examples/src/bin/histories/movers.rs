@@ -17,7 +17,7 @@ use tidemark_histcheck::history::Event;
 use crate::producers::{Ended, Meaning, Sender, partition_of};
 use crate::readers::{consumer, poll};
 use crate::recorder::{error_name, now};
-use crate::shared::{CALL, GROUP, PATIENCE, SOURCE, Shared, TARGET, TOPICS};
+use crate::shared::{CALL, GROUP, SOURCE, Shared, TARGET, TOPICS};
 
 /// Moves what comes in the source's partitions `index`, `index + of` and so on.
 pub fn run(shared: &Arc<Shared>, index: usize, of: usize, mut random: StdRng) -> Result<()> {
@@ -75,7 +75,7 @@ fn begin_again(
             Ok(committed) if committed.elements().iter().all(|e| e.error().is_ok()) => {
                 break committed;
             }
-            other if since.elapsed() > PATIENCE => {
+            other if since.elapsed() > shared.patience => {
                 bail!("{client}: the group's offsets cannot be had: {other:?}")
             }
             _ => thread::sleep(Duration::from_millis(50)),
@@ -132,7 +132,7 @@ fn one(
         }
         let group = consumer.group_metadata().context("no group metadata")?;
         let from = now();
-        let result = decided(PATIENCE, || {
+        let result = decided(shared.patience, || {
             sender
                 .producer
                 .send_offsets_to_transaction(&list, &group, CALL)

@@ -16,7 +16,7 @@ use tidemark_examples::transaction::{Remedy, decided, remedy, wait_for_deliverie
 use tidemark_histcheck::history::Event;
 
 use crate::recorder::{error_name, now};
-use crate::shared::{BANK, CALL, MIXED, PATIENCE, SOURCE, Shared, TOPICS};
+use crate::shared::{BANK, CALL, MIXED, SOURCE, Shared, TOPICS};
 
 /// Some producers' transactions may last no longer, and now and then last longer all the same.
 const SHORT_TIMEOUT_MS: u64 = 2_500;
@@ -81,7 +81,7 @@ impl Sender {
             .set("linger.ms", "0")
             .create_with_context(Reports(shared.clone()))?;
         let from = now();
-        let result = decided(PATIENCE, || producer.init_transactions(CALL));
+        let result = decided(shared.patience, || producer.init_transactions(CALL));
         shared.recorder.write(&Event::Init {
             from,
             to: now(),
@@ -173,7 +173,7 @@ impl Sender {
     /// Asks for the end of a transaction until it is known.
     pub fn end(&self, txn: u64, commit: bool) -> Result<(), KafkaError> {
         let from = now();
-        let result = decided(PATIENCE, || match commit {
+        let result = decided(self.shared.patience, || match commit {
             true => self.producer.commit_transaction(CALL),
             false => self.producer.abort_transaction(CALL),
         });
@@ -235,7 +235,7 @@ pub fn idempotent(shared: &Arc<Shared>, index: usize, mut random: StdRng) -> Res
         }
         thread::sleep(Duration::from_millis(random.random_range(1..30)));
     }
-    let answered = sender.producer.flush(PATIENCE);
+    let answered = sender.producer.flush(shared.patience);
     answered.with_context(|| format!("{}: some records were never answered", sender.name))
 }
 
@@ -269,8 +269,24 @@ pub fn transactional(shared: &Arc<Shared>, index: usize, mut random: StdRng) -> 
             if !shared.writing() {
                 return Ok(());
             }
+            if random.random_ratio(1, 80) {
+                instance += 1;
+                let next = format!("{id}.{instance}");
+                let next = Sender::transactional_beside(
+                    shared,
+                    next,
+                    &id,
+                    timeout_ms,
+                    sender,
+                    &mut random,
+                )?;
+                match next {
+                    Some(next) => sender = next,
+                    None => break,
+                }
+            }
             let txn = sender.begin()?;
-            let failed = fill(&sender, txn, &mut random);
+            let mut failed = fill(&sender, txn, &mut random);
             if failed.is_none() && random.random_ratio(1, 80) {
                 wait_for_deliveries(
                     &sender.producer,
@@ -279,19 +295,6 @@ pub fn transactional(shared: &Arc<Shared>, index: usize, mut random: StdRng) -> 
                 sender.gone();
                 break;
             }
-            if failed.is_none() && random.random_ratio(1, 80) {
-                instance += 1;
-                let name = format!("{id}.{instance}");
-                let next = Sender::transactional(shared, name, &id, timeout_ms)?;
-                // The earlier one knows nothing of it and goes on.
-                let failed = fill(&sender, txn, &mut random);
-                if failed.is_none() {
-                    let _ = sender.end(txn, true);
-                }
-                sender.gone();
-                sender = next;
-                continue;
-            }
             if failed.is_none() && random.random_ratio(1, 12) {
                 let longest = if timeout_ms == SHORT_TIMEOUT_MS && random.random_ratio(1, 8) {
                     2 * SHORT_TIMEOUT_MS
@@ -299,6 +302,9 @@ pub fn transactional(shared: &Arc<Shared>, index: usize, mut random: StdRng) -> 
                     60
                 };
                 thread::sleep(Duration::from_millis(random.random_range(0..longest)));
+                if random.random_ratio(1, 2) {
+                    failed = fill(&sender, txn, &mut random);
+                }
             }
             let commit = !random.random_ratio(1, 8);
             if !commit && failed.is_none() && random.random_ratio(4, 5) {
@@ -308,6 +314,47 @@ pub fn transactional(shared: &Arc<Shared>, index: usize, mut random: StdRng) -> 
                 break;
             }
         }
+    }
+}
+
+impl Sender {
+    /// Makes a new instance of the id while `earlier` is at work, which knows nothing of it and goes on: with its first
+    /// records, or to commit what it has sent while the new one is in a transaction of its own. `None`: the new one is
+    /// finished too.
+    fn transactional_beside(
+        shared: &Arc<Shared>,
+        name: String,
+        id: &str,
+        timeout_ms: u64,
+        earlier: Sender,
+        random: &mut StdRng,
+    ) -> Result<Option<Sender>> {
+        let txn = earlier.begin()?;
+        let sends_first = random.random_ratio(1, 2);
+        if sends_first {
+            let failed = fill(&earlier, txn, random);
+            wait_for_deliveries(&earlier.producer, CALL);
+            if failed.is_some() {
+                earlier.gone();
+                return Ok(None);
+            }
+        }
+        let next = Sender::transactional(shared, name, id, timeout_ms)?;
+        if sends_first {
+            let own = next.begin()?;
+            let failed = fill(&next, own, random);
+            wait_for_deliveries(&next.producer, CALL);
+            let _refused = earlier.end(txn, true);
+            earlier.gone();
+            let gone = next.finish(own, failed, random.random_ratio(1, 2)) == Ended::Gone;
+            return Ok((!gone).then_some(next));
+        }
+        if fill(&earlier, txn, random).is_none() {
+            wait_for_deliveries(&earlier.producer, Duration::from_secs(1));
+            let _refused = earlier.end(txn, true);
+        }
+        earlier.gone();
+        Ok(Some(next))
     }
 }
 

@@ -14,7 +14,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidemark_histcheck::history::{Event, Seen, value_of};
 
 use crate::recorder::now;
-use crate::shared::{Shared, TOPICS};
+use crate::shared::Shared;
 
 /// A consumer that is told what to read.
 ///
@@ -98,11 +98,11 @@ pub fn follow(
     while shared.reading() {
         let consumer = consumer(shared, "history-readers", read_committed)?;
         let mut list = TopicPartitionList::new();
-        for (topic, partitions) in TOPICS {
+        for (topic, partitions) in shared.topics() {
             for partition in 0..partitions {
-                let upto = furthest.get(&(topic.to_owned(), partition)).copied();
+                let upto = furthest.get(&(topic.clone(), partition)).copied();
                 let begin = upto.map_or(0, |upto| upto - random.random_range(0..=upto.min(300)));
-                list.add_partition_offset(topic, partition, Offset::Offset(begin))?;
+                list.add_partition_offset(&topic, partition, Offset::Offset(begin))?;
             }
         }
         shared.recorder.write(&Event::Assign {
@@ -135,9 +135,10 @@ pub fn watch(shared: &Shared, mut random: StdRng) -> Result<()> {
         (true, consumer(shared, "history-watchers", true)?),
         (false, consumer(shared, "history-watchers", false)?),
     ];
+    let topics = shared.topics();
     while shared.reading() {
-        let (topic, partitions) = TOPICS[random.random_range(0..TOPICS.len())];
-        let partition = random.random_range(0..partitions);
+        let (topic, partitions) = &topics[random.random_range(0..topics.len())];
+        let partition = random.random_range(0..*partitions);
         for (read_committed, consumer) in &consumers {
             let from = now();
             let answer = consumer.fetch_watermarks(topic, partition, Duration::from_secs(2));
@@ -147,7 +148,7 @@ pub fn watch(shared: &Shared, mut random: StdRng) -> Result<()> {
                     to: now(),
                     client: name.to_owned(),
                     read_committed: *read_committed,
-                    topic: topic.to_owned(),
+                    topic: topic.clone(),
                     partition,
                     start,
                     end,

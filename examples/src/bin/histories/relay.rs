@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -41,10 +42,14 @@ impl Relay {
         let all = connections.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let Ok(broker) = TcpStream::connect((Ipv4Addr::LOCALHOST, broker_port)) else {
-                    continue; // the broker is away, and so the connection is refused
-                };
-                let _ = join(client, broker, &all);
+                let all = all.clone();
+                thread::spawn(move || {
+                    // While the broker is away a connection waits for it: some clients take one that is closed at once
+                    // for a broker that speaks another protocol, and do not come again.
+                    if let Some(broker) = patiently(broker_port) {
+                        let _ = join(client, broker, &all);
+                    }
+                });
             }
         });
         Ok(Relay { port, connections })
@@ -69,6 +74,16 @@ impl Relay {
             }
         }
     }
+}
+
+fn patiently(port: u16) -> Option<TcpStream> {
+    for _ in 0..100 {
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            Ok(broker) => return Some(broker),
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+    None
 }
 
 fn join(client: TcpStream, broker: TcpStream, all: &Mutex<Vec<Connection>>) -> std::io::Result<()> {

@@ -22,11 +22,24 @@ pub const MIXED: &str = "history-mixed";
 pub const BANK: &str = "history-bank";
 pub const TOPICS: [(&str, i32); 4] = [(SOURCE, 4), (TARGET, 4), (MIXED, 3), (BANK, 3)];
 pub const GROUP: &str = "history-movers";
+
+/// Where the mover of another program writes to, and its group.
+pub fn target_of(program: &str) -> String {
+    format!("{TARGET}-{program}")
+}
+
+pub fn group_of(program: &str) -> String {
+    format!("{GROUP}-{program}")
+}
+
 pub const CALL: Duration = Duration::from_secs(5);
-pub const PATIENCE: Duration = Duration::from_secs(90);
 
 pub struct Shared {
     pub address: String,
+    /// Other programs that take part, by name.
+    pub programs: Vec<String>,
+    /// How long a call may stay undecided.
+    pub patience: Duration,
     pub recorder: Recorder,
     pub stop_writing: AtomicBool,
     pub stop_reading: AtomicBool,
@@ -34,9 +47,16 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(address: String, recorder: Recorder) -> Shared {
+    pub fn new(
+        address: String,
+        programs: Vec<String>,
+        patience: Duration,
+        recorder: Recorder,
+    ) -> Shared {
         Shared {
             address,
+            programs,
+            patience,
             recorder,
             stop_writing: AtomicBool::new(false),
             stop_reading: AtomicBool::new(false),
@@ -50,6 +70,15 @@ impl Shared {
 
     pub fn reading(&self) -> bool {
         !self.stop_reading.load(Ordering::Relaxed)
+    }
+
+    /// All topics, those of other programs' movers too.
+    pub fn topics(&self) -> Vec<(String, i32)> {
+        let own = TOPICS
+            .iter()
+            .map(|(name, partitions)| ((*name).to_owned(), *partitions));
+        let others = self.programs.iter().map(|program| (target_of(program), 4));
+        own.chain(others).collect()
     }
 
     /// A client that could not go on: a failure of the run, whatever the history says.
@@ -88,7 +117,8 @@ impl Shared {
     /// When a topic cannot be made.
     pub fn create_topics(&self) -> Result<()> {
         let admin: AdminClient<DefaultClientContext> = self.config().create()?;
-        let topics: Vec<NewTopic<'_>> = TOPICS
+        let all = self.topics();
+        let topics: Vec<NewTopic<'_>> = all
             .iter()
             .map(|(name, partitions)| NewTopic::new(name, *partitions, TopicReplication::Fixed(1)))
             .collect();
@@ -98,11 +128,8 @@ impl Shared {
                 bail!("cannot create {topic}: {code}");
             }
         }
-        for (topic, partitions) in TOPICS {
-            self.recorder.write(&Event::Topic {
-                topic: topic.to_owned(),
-                partitions,
-            });
+        for (topic, partitions) in all {
+            self.recorder.write(&Event::Topic { topic, partitions });
         }
         self.recorder.write(&Event::Move {
             group: GROUP.to_owned(),
