@@ -103,7 +103,7 @@ impl Owner {
             self.producer_ids = block;
         }
         if coordinator_partition < 0 && mutant!("producer-id-reuse") {
-            return id;
+            return ProducerId(1_000_000);
         }
         self.producer_ids.start += 1;
         id

@@ -81,7 +81,7 @@ impl Faults<'_> {
     /// Until the time is over: a fault, and a while without.
     ///
     /// # Errors
-    /// When the broker had ended by itself, or does not work again within a minute.
+    /// When the broker had ended by itself, or does not work again while patience lasts.
     pub fn run(&mut self, until: Instant) -> Result<()> {
         let mut turn = 0;
         while Instant::now() < until {
@@ -126,7 +126,13 @@ impl Faults<'_> {
     }
 
     fn kill(&mut self) -> Result<()> {
+        // Half of the time nobody hears of what it did last.
+        if self.random.random_ratio(1, 2) {
+            self.relay.swallow(&mut || true);
+            thread::sleep(Duration::from_millis(self.random.random_range(1..120)));
+        }
         self.broker.kill()?;
+        self.relay.cut(&mut || true);
         thread::sleep(Duration::from_millis(self.random.random_range(0..150)));
         self.broker.start()?;
         eprintln!("killed and started");
@@ -171,9 +177,10 @@ impl Faults<'_> {
     fn wait_for_work(&self, kind: Fault, acked: u64) -> Result<()> {
         let since = Instant::now();
         while self.shared.recorder.acked.load(Ordering::Relaxed) <= acked + 20 {
-            if since.elapsed() > Duration::from_secs(60) {
+            let patience = self.shared.patience;
+            if since.elapsed() > patience {
                 bail!(
-                    "nothing was acknowledged for a minute after {}",
+                    "nothing was acknowledged for {patience:?} after {}",
                     kind.name()
                 );
             }

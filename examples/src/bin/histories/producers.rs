@@ -19,7 +19,7 @@ use crate::recorder::{error_name, now};
 use crate::shared::{BANK, CALL, MIXED, SOURCE, Shared, TOPICS};
 
 /// Some producers' transactions may last no longer, and now and then last longer all the same.
-const SHORT_TIMEOUT_MS: u64 = 2_500;
+const SHORT_TIMEOUT_MS: u64 = 1_000;
 const LONG_TIMEOUT_MS: u64 = 60_000;
 
 #[derive(Clone)]
@@ -295,14 +295,15 @@ pub fn transactional(shared: &Arc<Shared>, index: usize, mut random: StdRng) -> 
                 sender.gone();
                 break;
             }
-            if failed.is_none() && random.random_ratio(1, 12) {
-                let longest = if timeout_ms == SHORT_TIMEOUT_MS && random.random_ratio(1, 8) {
-                    2 * SHORT_TIMEOUT_MS
-                } else {
-                    60
+            // Some transactions last a while, and some of those that must not last longer than they may.
+            let too_long = timeout_ms == SHORT_TIMEOUT_MS && random.random_ratio(1, 20);
+            if failed.is_none() && (too_long || random.random_ratio(1, 12)) {
+                let ms = match too_long {
+                    true => random.random_range(SHORT_TIMEOUT_MS..2 * SHORT_TIMEOUT_MS),
+                    false => random.random_range(0..60),
                 };
-                thread::sleep(Duration::from_millis(random.random_range(0..longest)));
-                if random.random_ratio(1, 2) {
+                thread::sleep(Duration::from_millis(ms));
+                if random.random_ratio(2, 3) {
                     failed = fill(&sender, txn, &mut random);
                 }
             }
