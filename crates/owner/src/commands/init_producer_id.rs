@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidemark_metadata::MetadataRecord;
 use tidemark_txn_coordinator::{self as txn, Who};
-use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, mutant};
+use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
 
 use crate::Owner;
 use crate::command::{Event, Now, RequestContext, Step};
@@ -101,9 +101,6 @@ impl Owner {
             };
             self.append_metadata(draft, &[record]);
             self.producer_ids = block;
-        }
-        if coordinator_partition < 0 && mutant!("producer-id-reuse") {
-            return ProducerId(1_000_000);
         }
         self.producer_ids.start += 1;
         id
