@@ -203,13 +203,12 @@ impl DiskFile for OsFile {
 
     #[cfg(target_os = "linux")]
     fn begin_write_back(&self, offset: u64, len: u64) {
-        // What is dirty is not dropped for this advice: its write-back begins, and nobody waits.
-        let _a_hint = rustix::fs::fadvise(
-            &self.file,
-            offset,
-            std::num::NonZeroU64::new(len),
-            rustix::fs::Advice::DontNeed,
-        );
+        // To the call a length of 0 is all of the file.
+        if let Some(len) = std::num::NonZeroU64::new(len) {
+            // What is dirty is not dropped for this advice: its write-back begins, and nobody waits.
+            let advice = rustix::fs::Advice::DontNeed;
+            let _a_hint = rustix::fs::fadvise(&self.file, offset, Some(len), advice);
+        }
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -234,6 +233,9 @@ mod tests {
         )
         .unwrap();
         file.allocate(0, 8192).unwrap();
+        file.begin_write_back(2, 3);
+        file.begin_write_back(0, 1 << 40);
+        file.begin_write_back(0, 0);
         file.sync_data().unwrap();
         assert_eq!(
             file.len().unwrap(),

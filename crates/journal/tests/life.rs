@@ -207,6 +207,27 @@ fn the_largest_record_fits_and_reads_back() {
 }
 
 #[test]
+fn records_read_back_whoever_computed_their_crc() {
+    // From 512 KiB on it is the appender.
+    let disk = Arc::new(SimDisk::new(1));
+    let options = || JournalOptions {
+        slot_bytes: 1 << 20,
+        budget_bytes: 8 << 20,
+        ..options()
+    };
+    let mut running = start_from(disk.clone(), options(), 1).unwrap();
+    let payloads: Vec<Bytes> = (1..)
+        .zip([(512 << 10) - 1, 512 << 10, 10, 700_000])
+        .map(|(index, len)| payload(index, len))
+        .collect();
+    payloads.iter().for_each(|p| running.append_and_wait(p));
+    running.journal.shutdown();
+    let again = start_from(disk, options(), 1).unwrap();
+    assert!(again.clean && again.cut.is_none());
+    assert_eq!(again.payloads(), payloads);
+}
+
+#[test]
 #[should_panic(expected = "does not follow")]
 fn an_index_out_of_order_is_a_bug_of_the_caller() {
     let mut running = start(&SimDisk::new(1));
