@@ -60,13 +60,13 @@ def main(bootstrap, round_number):
             short.produce(TOPIC, f"short {n} ".encode() + os.urandom(20000), partition=partition, on_delivery=report)
         short.send_offsets_to_transaction([TopicPartition(TOPIC, 0, n)], consumer.consumer_group_metadata(), 30)
         if n % 3 == 0:
+            # What is still in the client's queue an abort throws away: it is to be aborted in the log.
+            short.flush(30)
             short.abort_transaction(30)
         else:
             short.commit_transaction(30)
     long.abort_transaction(30)
     consumer.close()
-    # Purged by the aborts, perhaps: those are no failures.
-    failed[:] = [error for error in failed if "PURGE" not in error.upper()]
     assert not failed, failed[:5]
 
 
