@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tracing::debug;
 
 use tidemark_config::Endpoint;
+use tidemark_txn_coordinator::guard::ConnectionId;
 use tidemark_types::MonoTime;
 use tidemark_wire::api_versions::unsupported_version;
 use tidemark_wire::{ApiKey, FrameSplitter, Opened, Stage, WireError, encode_response, open_frame};
@@ -35,6 +36,8 @@ pub struct ConnectionInfo {
     pub listener: Arc<str>,
     /// What clients of this listener are told, where that is configured.
     pub advertised: Option<Endpoint>,
+    /// Its number among all connections. Given when it is served, whatever it was before.
+    pub id: ConnectionId,
 }
 
 impl ConnectionInfo {
@@ -58,7 +61,10 @@ where
     let peer = info.peer;
     let (reader, writer) = tokio::io::split(stream);
     let (pending, answers) = mpsc::channel(front.settings.max_inflight_requests_per_connection);
-    let connection = Arc::new(info);
+    let connection = Arc::new(ConnectionInfo {
+        id: front.next_connection(),
+        ..info
+    });
     // Requests started and not yet answered: also the one that is being awaited or written.
     let in_flight = AtomicUsize::new(0);
     let mut stopping = front.stopping();

@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
 use tidemark_config::Settings;
+use tidemark_txn_coordinator::guard::ConnectionId;
 use tidemark_types::MonoTime;
 use tidemark_wire::WireError;
 use tokio::sync::watch;
@@ -39,6 +41,8 @@ pub struct Front {
     phase: watch::Sender<Phase>,
     stopping: watch::Sender<bool>,
     refusals: DashMap<IpAddr, MonoTime>,
+    /// Connections so far.
+    connections: AtomicU64,
 }
 
 impl Front {
@@ -51,7 +55,13 @@ impl Front {
             phase: watch::Sender::new(Phase::Starting),
             stopping: watch::Sender::new(false),
             refusals: DashMap::new(),
+            connections: AtomicU64::new(0),
         }
+    }
+
+    /// The number of a connection that begins now: higher than that of any before it.
+    pub(crate) fn next_connection(&self) -> ConnectionId {
+        ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// A failure that came first stands.

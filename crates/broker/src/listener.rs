@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use tidemark_config::{Listener, Settings};
+use tidemark_txn_coordinator::guard::ConnectionId;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::warn;
 
@@ -120,6 +121,7 @@ impl Bound {
             local: stream.local_addr()?,
             listener: name.clone(),
             advertised,
+            id: ConnectionId::default(),
         })
     }
 }

@@ -263,6 +263,7 @@ pub fn owner_options(settings: &Settings) -> OwnerOptions {
             create_partitions: settings.transaction_exclusive_operations.create_partitions,
             cleanup_policy: settings.transaction_exclusive_operations.cleanup_policy,
         },
+        guard_connections: settings.transaction_connection_guard,
         producer_id_block: 1000,
         expiry: ExpiryOptions {
             producer_id_ms: i64::from(settings.producer_id_expiration_ms),

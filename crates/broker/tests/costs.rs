@@ -47,6 +47,7 @@ async fn m21_ten_thousand_idle_connections_hold_nothing_and_everybody_else_is_se
             local: broker.address(),
             listener: Arc::from("PLAINTEXT"),
             advertised: None,
+            id: Default::default(),
         };
         broker.broker().serve(theirs, info);
         let (reader, writer) = tokio::io::split(ours);

@@ -394,6 +394,9 @@ settings! {
         "Operations that abort the open transactions they cut through before they are answered, as the deletion of a topic always does: DeleteRecords (those that have written below the offset in the partition), CreatePartitions and a change of cleanup.policy (those that have enrolled a partition of the topic). In Kafka, and here without this, such transactions go on."
         transaction_exclusive_operations: ExclusiveOperations = list("transaction.exclusive.operations", "", Check::OneOf(ExclusiveOperations::WORDS)).at(Section::Transactions);
 
+        "Whether a classic transactional request (AddPartitionsToTxn, AddOffsetsToTxn, EndTxn below v5, TxnOffsetCommit below v5) that comes on an older connection than the newest one of its session is answered once with COORDINATOR_LOAD_IN_PROGRESS, on which clients ask again. It keeps a request of an earlier transaction that was delayed in the network, and whose client has gone on over another connection, from taking part in a later one, which classic clients cannot be told otherwise; for clients that use one connection at a time, as librdkafka and Java do. Others are put off a few times and then left alone."
+        transaction_connection_guard: bool = boolean("transaction.connection.guard", "false").at(Section::Transactions);
+
         "How long a partition remembers a producer that writes nothing, so that a repeat of its last batches is not written twice. A producer with an open transaction is never forgotten."
         producer_id_expiration_ms: i32 = int("producer.id.expiration.ms", "86400000", Check::AtLeast(1)).kafka().dynamic().at(Section::Transactions);
 

@@ -7,6 +7,7 @@ use tidemark_group_coordinator::{
     LeaveRequest, ListedGroup, OffsetCommitRequest, SyncReply, SyncRequest,
 };
 use tidemark_metadata::Refusal;
+use tidemark_txn_coordinator::guard::ConnectionId;
 use tidemark_types::{ErrorCode, MonoTime, ProducerEpoch, ProducerId, Tick};
 
 use crate::apply::Observation;
@@ -82,6 +83,11 @@ pub enum Command {
     WriteTxnMarkers(WriteTxnMarkers),
     Inspect(Inspect),
     AbortTransaction(AbortTransaction),
+    /// A transactional request, with the connection that it came on.
+    On {
+        connection: ConnectionId,
+        command: Box<Command>,
+    },
     /// A deadline is due: end what has timed out. Has no reply.
     Expire,
     /// Forget a few of the producers, transactional ids and offsets that nobody has used for long.

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use tidemark_group_coordinator::Groups;
 use tidemark_metadata::{MetadataImage, TopicLimits};
 use tidemark_txn_coordinator::Coordinator;
+use tidemark_txn_coordinator::guard::ConnectionGuard;
 use tidemark_types::{
     COORDINATOR_PARTITIONS, JournalIndex, LeaderEpoch, MonoTime, ProducerId, Tick, TopicPartitionId,
 };
@@ -49,6 +50,8 @@ pub struct OwnerOptions {
     /// enrolled in it, up to `transaction_max_timeout_ms` from its start.
     pub renew_leases: bool,
     pub exclusive: ExclusiveOptions,
+    /// `transaction.connection.guard`.
+    pub guard_connections: bool,
     /// Producer ids are recorded in blocks of this many.
     pub producer_id_block: i64,
     pub groups: tidemark_group_coordinator::GroupConfig,
@@ -77,6 +80,8 @@ pub struct Owner {
     /// When each ongoing transaction times out, by the monotonic clock of this run.
     deadlines: BTreeSet<(MonoTime, Arc<str>)>,
     deadline_of: HashMap<Arc<str>, Deadline>,
+    /// Of this run only, and no part of the state.
+    guard: ConnectionGuard,
     /// From the end of the start on.
     sweeps: Option<Sweeps>,
     /// `None`: the journal loses nothing.
@@ -108,6 +113,7 @@ impl Owner {
             deletions: VecDeque::new(),
             deadlines: BTreeSet::new(),
             deadline_of: HashMap::new(),
+            guard: ConnectionGuard::default(),
             sweeps: None,
             undo: None,
             tick_floor: Tick::ZERO,

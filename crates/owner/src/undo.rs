@@ -13,6 +13,7 @@ use tidemark_group_coordinator::GroupUndo;
 use tidemark_metadata::MetadataImage;
 use tidemark_producer_state::ProducerEntry;
 use tidemark_txn_coordinator::TxnMeta;
+use tidemark_txn_coordinator::guard::ConnectionGuard;
 use tidemark_types::{ErrorCode, JournalIndex, LeaderEpoch, ProducerId, Tick, TopicPartitionId};
 
 use crate::Owner;
@@ -133,6 +134,7 @@ impl Owner {
         let mut step = Step::default();
         self.armed = false;
         self.sweeps = None;
+        self.guard = ConnectionGuard::default();
         self.deadlines.clear();
         self.deadline_of.clear();
         for deletion in std::mem::take(&mut self.deletions) {

@@ -230,6 +230,7 @@ impl TestBroker {
             local: self.address(),
             listener: Arc::from("PLAINTEXT"),
             advertised: None,
+            id: Default::default(),
         };
         self.broker().serve(theirs, info);
         let (reader, writer) = tokio::io::split(ours);

@@ -20,7 +20,8 @@
 //! then the client contradicts itself.
 //!
 //! A delayed EndTxn under V1 cannot be told from a new one of the same session: an epoch names a
-//! session there, not a transaction (KIP-890's motivation). `tests/model.rs` shows it.
+//! session there, not a transaction (KIP-890's motivation). `tests/model.rs` shows it; what can be done
+//! about it is [`crate::guard`]'s.
 
 use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, mutant};
 

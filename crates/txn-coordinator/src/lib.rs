@@ -15,6 +15,7 @@ mod add_partitions;
 mod broker_abort;
 mod coordinator;
 mod end_txn;
+pub mod guard;
 mod init_producer_id;
 mod invariants;
 mod lifetime;

@@ -736,8 +736,8 @@ fn an_upgrade_from_the_classic_dialect() {
 #[test]
 fn the_classic_dialect_is_open_to_delayed_requests_but_fences() {
     // KIP-890's motivation: an epoch names a session, not a transaction, so a request of one
-    // transaction that arrives during the next one of the same session cannot be told apart. No
-    // broker can close this for classic clients; what must hold even so is fencing.
+    // transaction that arrives during the next one of the same session cannot be told apart by what
+    // is in it (`guard` goes by the connection); what must hold even so is fencing.
     Setup {
         txns: [2, 0],
         partitions: [2, 0],

@@ -18,6 +18,7 @@ pub(crate) async fn handle(cx: Cx, request: AddOffsetsToTxnRequest) -> Pending {
         producer_epoch: ProducerEpoch(request.producer_epoch),
         group_id: request.group_id.to_string(),
     });
+    let command = cx.on_its_connection(command);
     cx.call(command, |cx, reply| {
         let error = match reply {
             Some(Reply::AddOffsets(error)) => error,

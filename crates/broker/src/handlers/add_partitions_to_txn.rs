@@ -31,6 +31,7 @@ pub(crate) async fn handle(cx: Cx, request: AddPartitionsToTxnRequest) -> Pendin
         producer_epoch: ProducerEpoch(request.v3_and_below_producer_epoch),
         partitions,
     });
+    let command = cx.on_its_connection(command);
     cx.call(command, move |cx, reply| {
         let mut codes = match reply {
             Some(Reply::AddPartitions(codes)) => codes,

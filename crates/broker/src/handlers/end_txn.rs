@@ -23,6 +23,7 @@ pub(crate) async fn handle(cx: Cx, request: EndTxnRequest) -> Pending {
         dialect: Dialect::of_end_txn(cx.version()),
     });
     let asked = cx.shared.clock.now();
+    let command = cx.on_its_connection(command);
     cx.call(command, move |cx, reply| {
         let ended = match reply {
             Some(Reply::EndTxn(ended)) => ended,

@@ -92,6 +92,14 @@ impl Cx {
         self.header.api_version
     }
 
+    /// A transactional command, with the connection that it came on.
+    pub(crate) fn on_its_connection(&self, command: Command) -> Command {
+        Command::On {
+            connection: self.connection.id,
+            command: Box::new(command),
+        }
+    }
+
     /// Encodes the response. A field that the version lacks is a bug of ours: it is said and the
     /// connection closed, other connections go on.
     pub(crate) fn answer<T: Encodable>(&self, body: &T) -> Outcome {

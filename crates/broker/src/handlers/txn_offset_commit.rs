@@ -57,6 +57,7 @@ pub(crate) async fn handle(cx: Cx, request: TxnOffsetCommitRequest) -> Pending {
             offsets,
         },
     });
+    let command = cx.on_its_connection(command);
     cx.call(command, move |cx, reply| {
         let mut codes = match reply {
             Some(Reply::TxnOffsetCommit(codes)) => codes,

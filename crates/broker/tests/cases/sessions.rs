@@ -253,3 +253,29 @@ async fn t8_an_exclusive_operation_aborts_what_it_cuts_through() {
     let values = client.read_values("b", 0, Isolation::ReadCommitted).await;
     assert_eq!(values, ["v"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a11_a_classic_request_on_a_connection_that_was_left_is_not_carried_out() {
+    let broker = TestBroker::builder()
+        .set("transaction.connection.guard", "true")
+        .start()
+        .await;
+    let mut left = broker.client().await;
+    left.create_topic("t", 1).await;
+    let mut producer = TxnProducer::init(&mut left, "tx").await;
+    producer.enrol(&mut left, &[("t", 0)]).await.unwrap();
+    assert_eq!(producer.send(&mut left, "t", 0, &["first"]).await, Ok(0));
+    // EndTxn is on its way on the first connection; its client goes on over another one.
+    let mut next = broker.client().await;
+    assert_eq!(producer.end(&mut next, true).await, Ok(()));
+    producer.enrol(&mut next, &[("t", 0)]).await.unwrap();
+    assert_eq!(producer.send(&mut next, "t", 0, &["second"]).await, Ok(2));
+    let delayed = producer.end(&mut left, true).await;
+    assert_eq!(delayed, Err(ErrorCode::CoordinatorLoadInProgress));
+    let values = next.read_values("t", 0, Isolation::ReadCommitted).await;
+    assert_eq!(values, ["first"]);
+    // Who is there asks again, and is heard.
+    assert_eq!(producer.end(&mut left, true).await, Ok(()));
+    let values = next.read_values("t", 0, Isolation::ReadCommitted).await;
+    assert_eq!(values, ["first", "second"]);
+}

@@ -21,6 +21,7 @@ fn pipe(broker: &TestBroker) -> DuplexStream {
         local: broker.address(),
         listener: Arc::from("PLAINTEXT"),
         advertised: None,
+        id: Default::default(),
     };
     broker.broker().serve(theirs, info);
     ours

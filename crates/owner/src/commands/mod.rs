@@ -16,6 +16,7 @@ mod inspect;
 mod log_start;
 mod note_refused;
 mod offsets;
+mod on_connection;
 mod produce;
 mod sweep;
 mod topics;
@@ -62,6 +63,10 @@ impl Owner {
     pub fn step(&mut self, token: Token, command: Command, now: &mut Now<'_>) -> Step {
         let mut step = Step::default();
         let reply = match command {
+            Command::On {
+                connection,
+                command,
+            } => return self.step_on(token, connection, *command, now),
             Command::Produce(request) => Reply::Produce(self.produce(request, now, &mut step)),
             Command::NoteRefused(request) => {
                 self.note_refused(&request);

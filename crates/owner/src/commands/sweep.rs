@@ -224,6 +224,7 @@ impl Owner {
                 break;
             }
             bytes -= more;
+            self.guard.forget(&id);
             batches
                 .entry(partition)
                 .or_insert_with(|| BatchBuilder::new(now.wall_ms))

@@ -25,6 +25,7 @@ pub fn options() -> OwnerOptions {
         transaction_max_timeout_ms: 900_000,
         renew_leases: false,
         exclusive: ExclusiveOptions::default(),
+        guard_connections: true,
         producer_id_block: 1_000,
         expiry: ExpiryOptions::default(),
         groups: GroupConfig {

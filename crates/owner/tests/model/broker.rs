@@ -116,6 +116,7 @@ fn options() -> OwnerOptions {
         transaction_max_timeout_ms: TIMEOUT_MS,
         renew_leases: false,
         exclusive: ExclusiveOptions::default(),
+        guard_connections: true,
         // A block for each: what a start gives up makes no difference then.
         producer_id_block: 1,
         expiry: ExpiryOptions::default(),

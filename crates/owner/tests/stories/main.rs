@@ -8,6 +8,7 @@ mod exclusive;
 mod expiry;
 mod fencing;
 mod groups;
+mod guard;
 mod idempotence;
 mod leases;
 mod overlap;
