@@ -7,14 +7,11 @@ use std::path::Path;
 fn all_cases() -> BTreeSet<String> {
     let numbers = |letter: char, last: u32| (1..=last).map(move |n| format!("{letter}{n}"));
     let cases = numbers('A', 28).chain(numbers('M', 23));
-    let cases = cases.chain(numbers('T', 16)).chain(["M11b".to_owned()]);
     cases
-        .filter(|case| !ELSEWHERE.contains(&case.as_str()))
+        .chain(numbers('T', 16))
+        .chain(["M11b".to_owned()])
         .collect()
 }
-
-/// Operations that are not served yet.
-const ELSEWHERE: [&str; 2] = ["T6", "T8"];
 
 /// The names of all functions in files of this ending below a folder.
 fn functions(folder: &Path, ending: &str, keyword: &str, names: &mut BTreeSet<String>) {
