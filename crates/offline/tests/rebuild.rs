@@ -287,3 +287,39 @@ async fn a_rebuild_that_was_cut_short_is_refused_by_a_start_and_ended_by_another
     broker.stop().await;
     assert_in_order(&dir);
 }
+
+/// A `.log` that ends between two batches is whole as far as it goes: that it was longer its tick index
+/// tells, and so does the rebuild.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_that_ends_between_two_batches_is_named_as_shortened() {
+    let (_temp, dir, _stopped) = directory().await;
+    let mut logs = Vec::new();
+    for partition in fs::read_dir(dir.join("partitions")).unwrap() {
+        let partition = partition.unwrap().path();
+        for file in fs::read_dir(&partition).into_iter().flatten() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|e| e == "log") {
+                logs.push(path);
+            }
+        }
+    }
+    let largest = logs
+        .iter()
+        .max_by_key(|path| fs::metadata(path).unwrap().len());
+    let largest = largest.expect("segments");
+    let bytes = fs::read(largest).unwrap();
+    // Offset, length, and what the length counts.
+    let first = 12 + u64::from(u32::from_be_bytes(bytes[8..12].try_into().unwrap()));
+    assert!(first < bytes.len() as u64, "more than one batch");
+    let file = fs::OpenOptions::new().write(true).open(largest).unwrap();
+    file.set_len(first).unwrap();
+    drop(file);
+    let plan = rebuilt(&dir, false);
+    let name = largest.file_name().unwrap().to_str().unwrap();
+    let named = plan.lost.iter().any(|line| {
+        line.contains(name)
+            && line.contains(&format!("ends at position {first} after 1 batches"))
+            && line.contains("tickindex names")
+    });
+    assert!(named, "{:#?}", plan.lost);
+}
