@@ -34,6 +34,8 @@ pub struct ConnectionInfo {
     /// The address the client dialled, as this side sees it.
     pub local: SocketAddr,
     pub listener: Arc<str>,
+    /// Who the client is, as `User:NAME`; `User:ANONYMOUS` where it does not say.
+    pub principal: Arc<str>,
     /// What clients of this listener are told, where that is configured.
     pub advertised: Option<Endpoint>,
     /// Its number among all connections. Given when it is served, whatever it was before.

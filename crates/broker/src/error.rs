@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tidemark_journal::JournalError;
 use tidemark_partition_log::{CheckpointError, LogError};
+use tidemark_tls::TlsError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -42,6 +43,11 @@ pub enum StartError {
         address: String,
         source: io::Error,
     },
+    /// Key, certificates or CAs of the listeners with TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("ssl.principal.mapping.rules: {0}")]
+    PrincipalRules(String),
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]

@@ -147,6 +147,14 @@ impl Front {
         );
     }
 
+    /// A connection did not get through its TLS handshake.
+    pub fn no_handshake(&self, peer: SocketAddr, why: &str) {
+        self.say_once(
+            peer,
+            &format!("connection of {peer} closed: TLS handshake: {why}"),
+        );
+    }
+
     /// A connection over the limits was closed at once.
     pub fn over_limit(&self, peer: SocketAddr) {
         self.say_once(

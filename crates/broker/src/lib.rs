@@ -38,6 +38,7 @@ mod retention;
 mod running;
 mod shared;
 mod start;
+mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ use std::sync::Arc;
 use tidemark_config::Settings;
 use tidemark_disk::OsDisk;
 use tidemark_journal::JournalStats;
+use tidemark_tls::Tls;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 
@@ -70,6 +72,7 @@ pub struct Broker {
     running: Running,
     listeners: Vec<ListenerAddress>,
     tasks: Vec<JoinHandle<()>>,
+    tls: Option<Arc<Tls>>,
 }
 
 /// A listener's name and the address it is bound to.
@@ -108,15 +111,21 @@ impl Broker {
         let front = Arc::new(Front::new(settings.clone(), seams.clock.clone()));
         let claimed = tokio::task::spawn_blocking({
             let (settings, seams) = (settings.clone(), seams.clone());
-            move || start::claim(&settings, &seams)
+            move || Ok((tls::load(&settings)?, start::claim(&settings, &seams)?))
         });
-        let lock = (claimed.await).map_err(|e| StartError::Stopped(e.to_string()))??;
-        let bound = Bound::bind_all(&settings).await?;
+        let (tls, lock) = claimed
+            .await
+            .map_err(|e| StartError::Stopped(e.to_string()))
+            .and_then(|claimed| claimed)?;
+        let bound = Bound::bind_all(&settings, tls.as_ref()).await?;
         let listeners = bound.iter().map(Bound::address).collect();
-        let tasks = bound
+        let mut tasks: Vec<JoinHandle<()>> = bound
             .into_iter()
             .map(|bound| tokio::spawn(bound.accept(front.clone())))
             .collect();
+        if let Some(tls) = &tls {
+            tasks.push(tokio::spawn(tls::watch(tls.clone(), front.clone())));
+        }
         let started = tokio::task::spawn_blocking({
             let front = front.clone();
             move || start::start(&settings, &seams, lock, &front)
@@ -136,6 +145,7 @@ impl Broker {
             running,
             listeners,
             tasks,
+            tls,
         };
         if let Err(e) = broker.first_records_are_durable().await {
             broker.front.set_failed(&e.to_string());
@@ -193,7 +203,18 @@ impl Broker {
     /// Answers an operator's questions. `views` is a directory for what is kept only to be looked up,
     /// and may be deleted at any time; without one it is kept in memory.
     pub fn inspector(&self, views: Option<std::path::PathBuf>) -> inspect::Inspector {
-        inspect::Inspector::new(self.running.shared.clone(), views)
+        inspect::Inspector::new(self.running.shared.clone(), views, self.tls.clone())
+    }
+
+    /// Reads key, certificates and CAs again; new connections use them. The log tells how it went;
+    /// files that cannot be used change nothing. Does nothing without a listener with TLS.
+    pub async fn reload_tls(&self) {
+        let Some(tls) = self.tls.clone() else { return };
+        let front = self.front.clone();
+        let reloaded = tokio::task::spawn_blocking(move || tls::reload(&tls, &front)).await;
+        if let Err(e) = reloaded {
+            tracing::error!("reading the TLS files again: {e}");
+        }
     }
 
     /// What this start read of the journal.

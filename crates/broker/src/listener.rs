@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use tidemark_config::{Listener, Settings};
+use tidemark_config::{Listener, SecurityProtocol, Settings};
+use tidemark_tls::{ANONYMOUS, Tls};
 use tidemark_txn_coordinator::guard::ConnectionId;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::warn;
@@ -16,6 +17,7 @@ use crate::ListenerAddress;
 use crate::connection::{self, ConnectionInfo};
 use crate::error::StartError;
 use crate::front::Front;
+use crate::tls;
 
 /// After an accept failed for lack of something (files), wait: the next one would fail as well.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -25,6 +27,7 @@ pub(crate) struct Bound {
     listener: Listener,
     socket: TcpListener,
     address: SocketAddr,
+    tls: Option<Arc<Tls>>,
     connections: Arc<Connections>,
 }
 
@@ -37,7 +40,11 @@ struct Connections {
 }
 
 impl Bound {
-    pub async fn bind_all(settings: &Settings) -> Result<Vec<Bound>, StartError> {
+    /// `tls` is for the listeners that speak SSL; there must be one if there are such.
+    pub async fn bind_all(
+        settings: &Settings,
+        tls: Option<&Arc<Tls>>,
+    ) -> Result<Vec<Bound>, StartError> {
         let connections = Arc::new(Connections {
             max: settings.max_connections,
             max_per_ip: settings.max_connections_per_ip,
@@ -58,6 +65,11 @@ impl Bound {
                 listener: listener.clone(),
                 socket,
                 address,
+                tls: match listener.protocol {
+                    SecurityProtocol::Plaintext => None,
+                    // It must not open without.
+                    SecurityProtocol::Ssl => Some(tls.expect("loaded for such listeners").clone()),
+                },
                 connections: connections.clone(),
             });
         }
@@ -96,8 +108,12 @@ impl Bound {
             Err(_) => return,
         };
         let front = front.clone();
+        let tls = self.tls.clone();
         tokio::spawn(async move {
-            connection::serve(stream, info, front).await;
+            match tls {
+                None => connection::serve(stream, info, front).await,
+                Some(tls) => tls::serve(tls, stream, info, front).await,
+            }
             drop(counted);
         });
     }
@@ -120,6 +136,7 @@ impl Bound {
             peer,
             local: stream.local_addr()?,
             listener: name.clone(),
+            principal: Arc::from(ANONYMOUS),
             advertised,
             id: ConnectionId::default(),
         })

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tidemark_config::{Endpoint, JournalSync, Listener, Settings};
+use tidemark_config::{Endpoint, JournalSync, Listener, SecurityProtocol, Settings};
 
 /// What is known only once the broker has started.
 #[derive(Clone, Debug)]
@@ -19,7 +19,28 @@ pub(crate) struct StartedInfo {
     pub(crate) data_dir: PathBuf,
 }
 
-const SECURITY: &str = "OPEN: anyone who can connect may read and write";
+/// Who may connect, and what they may do then.
+fn security(settings: &Settings) -> String {
+    let open = |listener: &Listener| {
+        listener.protocol != SecurityProtocol::Ssl || settings.ssl_client_auth != "required"
+    };
+    let open: Vec<&str> = (settings.listeners.iter())
+        .filter(|listener| open(listener))
+        .map(|listener| listener.name.as_str())
+        .collect();
+    if open.is_empty() {
+        return "CERTIFICATES: whoever holds one that ssl.truststore.location's CAs signed may read \
+                and write everything"
+            .to_owned();
+    }
+    match open.len() == settings.listeners.len() {
+        true => "OPEN: anyone who can connect may read and write".to_owned(),
+        false => format!(
+            "OPEN on {}: anyone who can connect there may read and write",
+            open.join(", ")
+        ),
+    }
+}
 
 /// What a loss of power may take.
 fn durability(sync: JournalSync) -> String {
@@ -58,7 +79,7 @@ pub(crate) fn banner(settings: &Settings, started: &StartedInfo) -> String {
         started.data_dir.display(),
         durability(settings.journal_sync)
     ));
-    lines.push(format!("  security   {SECURITY}"));
+    lines.push(format!("  security   {}", security(settings)));
     if let Some(admin) = started.admin {
         lines.push(format!(
             "  admin      http://{admin}/metrics; tidemark txn ls{}",
@@ -91,7 +112,7 @@ pub(crate) fn banner_json(settings: &Settings, started: &StartedInfo) -> String 
         "listeners": listeners,
         "data_dir": started.data_dir.display().to_string(),
         "durability": durability(settings.journal_sync),
-        "security": SECURITY,
+        "security": security(settings),
         "admin": started.admin.map(|admin| admin.to_string()),
         "try": try_next(settings, started),
     });
@@ -114,8 +135,15 @@ fn try_next(settings: &Settings, started: &StartedInfo) -> Option<String> {
         Some(endpoint) => endpoint.to_string(),
         None => dialable(address).to_string(),
     };
+    let mut with = String::new();
+    if listener.protocol == SecurityProtocol::Ssl {
+        with += " -X security.protocol=ssl -X ssl.ca.location=CA.pem";
+        if settings.ssl_client_auth == "required" {
+            with += " -X ssl.certificate.location=CLIENT.pem -X ssl.key.location=CLIENT.key";
+        }
+    }
     Some(format!(
-        "echo hello | kcat -b {dial} -P -t greetings; kcat -b {dial} -C -t greetings -e"
+        "echo hello | kcat -b {dial}{with} -P -t greetings; kcat -b {dial}{with} -C -t greetings -e"
     ))
 }
 
@@ -225,6 +253,28 @@ mod tests {
         assert_eq!(json["listeners"][1]["address"], "[::]:9094");
         assert_eq!(json["data_dir"], "/srv/tidemark-data");
         assert_eq!(json["node_id"], 0);
+    }
+
+    #[test]
+    fn who_may_connect_is_told_for_listeners_with_tls() {
+        let text = |listeners, auth| {
+            let settings = settings(&[
+                ("listeners", listeners),
+                ("ssl-keystore-location", "server.pem"),
+                ("ssl-truststore-location", "ca.pem"),
+                ("ssl-client-auth", auth),
+            ]);
+            banner(&settings, &started(&[("SSL", "127.0.0.1:9093")]))
+        };
+        assert!(text("SSL://:9093", "requested").contains("OPEN: anyone"));
+        let closed = text("SSL://:9093", "required");
+        assert!(
+            closed.contains("CERTIFICATES: whoever holds one"),
+            "{closed}"
+        );
+        assert!(closed.contains("-X ssl.certificate.location="), "{closed}");
+        let mixed = text("PLAINTEXT://:9092,SSL://:9093", "required");
+        assert!(mixed.contains("OPEN on PLAINTEXT: anyone"), "{mixed}");
     }
 
     #[test]

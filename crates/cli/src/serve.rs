@@ -41,6 +41,8 @@ pub(crate) fn serve(loaded: Loaded, json: bool) -> Result<(), Failed> {
 async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
     // Before the start, so that a signal that comes early still ends it cleanly.
     let mut stop = StopSignals::new().map_err(failed)?;
+    // Asks for the files of keys and certificates to be read again; without it would end the process.
+    let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
     let settings = loaded.settings;
     let broker = tokio::select! {
         started = Broker::start(settings.clone()) => started.map_err(failed)?,
@@ -70,10 +72,16 @@ async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
 
-    tokio::select! {
-        signal = stop.next() => tracing::info!("{signal}: stopping"),
-        // Whoever supervises this process restarts it; what was acknowledged is replayed then.
-        why = broker.failure() => return Err(failed(why)),
+    loop {
+        tokio::select! {
+            signal = stop.next() => {
+                tracing::info!("{signal}: stopping");
+                break;
+            }
+            _ = hang_up.recv() => broker.reload_tls().await,
+            // Whoever supervises this process restarts it; what was acknowledged is replayed then.
+            why = broker.failure() => return Err(failed(why)),
+        }
     }
     if let Some(admin) = admin {
         admin.stop().await;

@@ -12,6 +12,7 @@ mod load;
 mod problem;
 mod properties;
 mod rows;
+mod security;
 mod suggest;
 mod toml_file;
 mod values;

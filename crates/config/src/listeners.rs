@@ -7,12 +7,15 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecurityProtocol {
     Plaintext,
+    /// TLS; a client may have to show a certificate (`ssl.client.auth`).
+    Ssl,
 }
 
 impl fmt::Display for SecurityProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SecurityProtocol::Plaintext => f.write_str("PLAINTEXT"),
+            SecurityProtocol::Ssl => f.write_str("SSL"),
         }
     }
 }
@@ -204,18 +207,19 @@ fn protocol_of(
 ) -> Result<SecurityProtocol, ListenerError> {
     match map.get(name).map(String::as_str) {
         Some("PLAINTEXT") => Ok(SecurityProtocol::Plaintext),
+        Some("SSL") => Ok(SecurityProtocol::Ssl),
         // A listener that was meant to be secured must not open unsecured.
-        Some(protocol @ ("SSL" | "SASL_PLAINTEXT" | "SASL_SSL")) => Err(wrong(
+        Some(protocol @ ("SASL_PLAINTEXT" | "SASL_SSL")) => Err(wrong(
             LISTENERS,
             format!("listener {name} asks for {protocol}, which this version does not speak"),
             format!(
-                "take {name} out of listeners, or map it to PLAINTEXT in {MAP}, where anyone who can connect may read and write"
+                "take {name} out of listeners, or map it in {MAP} to SSL, where ssl.client.auth=required asks for certificates, or to PLAINTEXT, where anyone who can connect may read and write"
             ),
         )),
         Some(protocol) => Err(wrong(
             MAP,
             format!("{MAP} maps {name} to {protocol}, which is no protocol"),
-            "use PLAINTEXT",
+            "use PLAINTEXT or SSL",
         )),
         None => Err(wrong(
             MAP,
@@ -326,8 +330,8 @@ mod tests {
             ("://h:9092", "", LISTENERS),
             ("PLAINTEXT://h:1,PLAINTEXT://h:2", "", LISTENERS),
             ("PLAINTEXT://h:1,SSL://h:1", "", LISTENERS),
-            ("SSL://h:1", "", LISTENERS),
             ("SASL_PLAINTEXT://h:1", "", LISTENERS),
+            ("SASL_SSL://h:1", "", LISTENERS),
             ("OTHER://h:1", "", MAP),
             ("PLAINTEXT://h:1", "OTHER://h:1", ADVERTISED),
             ("PLAINTEXT://h:1", "PLAINTEXT://0.0.0.0:1", ADVERTISED),

@@ -10,6 +10,7 @@ use crate::kafka_keys::{KAFKA_KEYS, is_kafka_key};
 use crate::listeners::{ListenerTexts, parse_endpoint, resolve};
 use crate::problem::{ConfigError, Problem};
 use crate::rows::{Row, Settings, Typed, all_names, ranked_row, row};
+use crate::security;
 use crate::suggest::nearest;
 use crate::values::{SetValue, Source, Values};
 
@@ -77,6 +78,8 @@ struct Gathered {
     problems: Vec<Problem>,
     /// Keys of Kafka's that Tidemark has no use for.
     ignored: Vec<String>,
+    /// The same with where each was set.
+    passed_over: Vec<(String, Source)>,
     /// Keys that neither Kafka nor Tidemark knows, from a server.properties.
     unknown: Vec<String>,
 }
@@ -206,6 +209,7 @@ impl Gathered {
             });
             return;
         }
+        self.passed_over.push((key.to_owned(), source.clone()));
         if !self.ignored.iter().any(|ignored| ignored == key) {
             self.ignored.push(key.to_owned());
         }
@@ -259,7 +263,8 @@ impl Gathered {
             parts.topic_defaults,
             values,
         );
-        let problems = check_together(&settings);
+        let mut problems = check_together(&settings);
+        problems.extend(security::check(&settings, &self.passed_over));
         if !problems.is_empty() {
             return Err(ConfigError { problems });
         }
@@ -289,7 +294,12 @@ fn mend_unknown(near: Option<&str>, otherwise: &str) -> String {
 }
 
 /// A problem with the value in force of a setting.
-fn problem_of(values: &Values, name: &str, what: String, mend: impl Into<String>) -> Problem {
+pub(crate) fn problem_of(
+    values: &Values,
+    name: &str,
+    what: String,
+    mend: impl Into<String>,
+) -> Problem {
     Problem {
         what,
         place: values.source(name).to_string(),

@@ -12,6 +12,7 @@ use tidemark_metadata::{Check, Kind, SynonymUnit, TOPIC_CONFIGS};
 pub enum Section {
     Identity,
     Listeners,
+    Tls,
     Limits,
     Topics,
     Transactions,
@@ -22,9 +23,10 @@ pub enum Section {
 }
 
 impl Section {
-    pub const ALL: [Section; 9] = [
+    pub const ALL: [Section; 10] = [
         Section::Identity,
         Section::Listeners,
+        Section::Tls,
         Section::Limits,
         Section::Topics,
         Section::Transactions,
@@ -38,6 +40,7 @@ impl Section {
         match self {
             Section::Identity => "Identity and data",
             Section::Listeners => "Listeners",
+            Section::Tls => "TLS, on listeners whose protocol is SSL",
             Section::Limits => "Connections and requests",
             Section::Topics => "Topics",
             Section::Transactions => "Producers and transactions",
@@ -158,7 +161,11 @@ fn boolean(name: &'static str, default: &'static str) -> Row {
 }
 
 fn string(name: &'static str, default: &'static str) -> Row {
-    Row::new(name, Kind::String, default, Check::Any)
+    string_of(name, default, Check::Any)
+}
+
+fn string_of(name: &'static str, default: &'static str, check: Check) -> Row {
+    Row::new(name, Kind::String, default, check)
 }
 
 fn list(name: &'static str, default: &'static str, check: Check) -> Row {
@@ -264,6 +271,9 @@ impl<T: FromSetting> FromSetting for Option<T> {
     }
 }
 
+/// Kafka's; a start refuses all but the first, with the way to convert.
+const STORE_TYPES: &[&str] = &["PEM", "JKS", "PKCS12"];
+
 macro_rules! settings {
     (
         typed { $( $doc:literal $field:ident: $ty:ty = $row:expr; )* }
@@ -315,6 +325,36 @@ settings! {
 
         "The cluster's id for a new data directory; without it one is drawn. A data directory keeps the id it was made with."
         cluster_id: Option<String> = string("cluster.id", "").without_default();
+
+        "The broker's certificate chain, its own certificate first, and, unless tls.key.location names another file, its private key: one PEM file. Read again when it changes and at SIGHUP; new connections use what it holds then."
+        ssl_keystore_location: Option<String> = string("ssl.keystore.location", "").without_default().kafka().at(Section::Tls);
+
+        "A PEM file with the private key alone, without a password."
+        tls_key_location: Option<String> = string("tls.key.location", "").without_default().at(Section::Tls);
+
+        "The form of the key and certificate file. Only PEM is read; a start with another one tells how to convert it."
+        ssl_keystore_type: String = string_of("ssl.keystore.type", "PEM", Check::OneOf(STORE_TYPES)).kafka().at(Section::Tls);
+
+        "A PEM file with the CAs that sign clients' certificates. Read again when it changes and at SIGHUP."
+        ssl_truststore_location: Option<String> = string("ssl.truststore.location", "").without_default().kafka().at(Section::Tls);
+
+        "The form of the file of CAs. Only PEM is read; a start with another one tells how to convert it."
+        ssl_truststore_type: String = string_of("ssl.truststore.type", "PEM", Check::OneOf(STORE_TYPES)).kafka().at(Section::Tls);
+
+        "Whether clients show a certificate: none, requested (who shows one must show a good one) or required. With required only holders of a certificate that a CA of ssl.truststore.location signed may connect; each of them may read and write."
+        ssl_client_auth: String = string_of("ssl.client.auth", "none", Check::OneOf(&["none", "requested", "required"])).kafka().at(Section::Tls);
+
+        "The versions of TLS that are spoken."
+        ssl_enabled_protocols: String = list("ssl.enabled.protocols", "TLSv1.2,TLSv1.3", Check::OneOf(&["TLSv1.2", "TLSv1.3"])).kafka().at(Section::Tls);
+
+        "How a client's principal is made from the name in its certificate (KIP-371): DEFAULT, or RULE:pattern/replacement/ with L or U behind for lower or upper case, separated by commas; the first that fits the whole name decides. It is shown where transactions are explained."
+        ssl_principal_mapping_rules: String = string("ssl.principal.mapping.rules", "DEFAULT").kafka().at(Section::Tls);
+
+        "A client that has not finished its TLS handshake after this long is disconnected."
+        tls_handshake_timeout_ms: u64 = long("tls.handshake.timeout.ms", "10000", Check::Between(100, 600_000)).at(Section::Tls);
+
+        "How often the files of keys and certificates are looked at for a change."
+        tls_reload_interval_ms: u64 = long("tls.reload.interval.ms", "10000", Check::AtLeast(100)).at(Section::Tls);
 
         "Connections at once, over all listeners. One more is closed at once. Kafka has no limit."
         max_connections: usize = int("max.connections", "10000", Check::AtLeast(1)).kafka().at(Section::Limits);
@@ -470,7 +510,7 @@ settings! {
         "What clients are told to connect to, per listener name, where that is not the address they dialled. Without it every client is told the address it dialled itself."
         string("advertised.listeners", "").without_default().kafka().at(Section::Listeners);
 
-        "The protocol of each listener name, as NAME:PROTOCOL pairs separated by commas. This version speaks PLAINTEXT."
+        "The protocol of each listener name, as NAME:PROTOCOL pairs separated by commas. This version speaks PLAINTEXT and SSL."
         string("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL").kafka().at(Section::Listeners);
 
         "Names of listeners that Kafka's controllers use. Tidemark has no controllers, so it does not open these."

@@ -221,10 +221,11 @@ fn kafkas_shipped_file_starts_unchanged() {
 
 #[test]
 fn what_neither_kafka_nor_tidemark_knows_is_named_in_a_line_of_its_own() {
-    let text = "my.plugin.endpoint=x\nssl.keystore.type=PEM\nlistener.name.a.ssl.key.password=s\n";
+    let text =
+        "my.plugin.endpoint=x\nssl.keystore.password=PEM\nlistener.name.a.ssl.key.password=s\n";
     let notes = load(&from_file("server.properties", text)).unwrap().notes;
     assert_eq!(notes.len(), 2, "{notes:?}");
-    assert!(notes[0].contains("ssl.keystore.type, listener.name.a.ssl.key.password"));
+    assert!(notes[0].contains("ssl.keystore.password, listener.name.a.ssl.key.password"));
     assert!(notes[1].contains("my.plugin.endpoint") && notes[1].contains("neither"));
     assert!(
         !notes[0].contains("=s"),
@@ -243,6 +244,34 @@ fn a_file_that_asks_for_more_security_than_there_is_does_not_start() {
     for text in refused {
         only_problem(load(&from_file("server.properties", text)));
     }
+}
+
+#[test]
+fn a_listener_with_tls_needs_its_files_in_pem() {
+    const TLS: &str = "listeners=SSL://:9093\nssl.keystore.location=/k.pem\n";
+    let settings = load(&from_file("server.properties", TLS)).unwrap().settings;
+    assert_eq!(settings.ssl_keystore_location.as_deref(), Some("/k.pem"));
+    assert_eq!(settings.ssl_client_auth, "none");
+
+    for (more, told) in [
+        ("ssl.keystore.type=JKS", "keytool"),
+        ("ssl.truststore.type=PKCS12", "openssl pkcs12"),
+        ("ssl.client.auth=required", "ssl.truststore.location="),
+        ("ssl.enabled.protocols=TLSv1.1", "TLSv1.2"),
+        ("ssl.keystore.key=-----BEGIN", "tls.key.location"),
+        ("ssl.cipher.suites=TLS_RSA_WITH_NULL_SHA", "take it out"),
+        (
+            "listener.name.ssl.ssl.client.auth=required",
+            "without listener.name",
+        ),
+    ] {
+        let text = format!("{TLS}{more}\n");
+        let problem = only_problem(load(&from_file("server.properties", &text)));
+        assert!(problem.contains(told), "{more}: {problem}");
+    }
+    // Without such a listener they change nothing, as in Kafka.
+    let text = "ssl.keystore.type=JKS\nssl.client.auth=required\nssl.cipher.suites=X\n";
+    load(&from_file("server.properties", text)).unwrap();
 }
 
 #[test]

@@ -226,6 +226,7 @@ impl TestBroker {
     pub fn client_from(&self, peer: SocketAddr) -> RawClient {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let info = ConnectionInfo {
+            principal: Arc::from("User:ANONYMOUS"),
             peer,
             local: self.address(),
             listener: Arc::from("PLAINTEXT"),

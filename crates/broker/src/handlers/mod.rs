@@ -128,7 +128,7 @@ impl Cx {
 
     pub(crate) fn context(&self) -> RequestContext {
         RequestContext {
-            principal: Arc::from("User:ANONYMOUS"),
+            principal: self.connection.principal.clone(),
             client_id: Arc::from(self.client_id()),
             client_host: Arc::from(self.client_host()),
             listener: self.connection.listener.clone(),

@@ -122,6 +122,15 @@ impl Inspector {
             inspector.shared.metrics.register(&mut registry);
             gauges.register(&mut registry);
             register_compaction(&inspector.shared.compaction.lock(), &mut registry);
+            if let Some(tls) = &inspector.tls {
+                let ends: Gauge = Gauge::default();
+                ends.set(tls.expires_at());
+                registry.register(
+                    "tidemark_tls_certificate_expires_at_timestamp_seconds",
+                    "When the certificate of the TLS listeners ends, in seconds since 1970",
+                    ends,
+                );
+            }
             let mut text = String::new();
             encode(&mut text, &registry).map_err(|e| InspectError::Failed(e.to_string()))?;
             Ok(text)

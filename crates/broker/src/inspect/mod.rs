@@ -17,6 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidemark_node_store::{KvStore, MemoryStore, SledStore};
 use tidemark_owner::{AbortTransaction, Command, Inspect, Inspected, Reply, RequestContext};
+use tidemark_tls::Tls;
 use tidemark_types::{COORDINATOR_PARTITIONS, ErrorCode, TopicPartitionId};
 use tracing::{error, warn};
 
@@ -48,6 +49,7 @@ pub enum InspectError {
 pub struct Inspector {
     shared: Arc<Shared>,
     history: Arc<History>,
+    tls: Option<Arc<Tls>>,
 }
 
 /// The view of the past, opened when it is first needed: most brokers have no transactional id, and
@@ -106,13 +108,18 @@ impl History {
 impl Inspector {
     /// `views` is a directory for look-up views; without one they are kept in memory. Starts the
     /// thread that follows the log; it ends with the last clone of the inspector.
-    pub(crate) fn new(shared: Arc<Shared>, views: Option<PathBuf>) -> Inspector {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        views: Option<PathBuf>,
+        tls: Option<Arc<Tls>>,
+    ) -> Inspector {
         let inspector = Inspector {
             shared,
             history: Arc::new(History {
                 dir: views,
                 open: Mutex::new(Opened::NotYet),
             }),
+            tls,
         };
         inspector.follow();
         inspector
@@ -130,7 +137,11 @@ impl Inspector {
                     else {
                         return;
                     };
-                    let inspector = Inspector { shared, history };
+                    let inspector = Inspector {
+                        shared,
+                        history,
+                        tls: None,
+                    };
                     let _it_was_said = inspector.caught_up();
                 }
             });

@@ -17,6 +17,7 @@ const PIPE_BYTES: usize = 16 << 10;
 fn pipe(broker: &TestBroker) -> DuplexStream {
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let info = ConnectionInfo {
+        principal: std::sync::Arc::from("User:ANONYMOUS"),
         peer: SocketAddr::from(([127, 0, 0, 1], 1)),
         local: broker.address(),
         listener: Arc::from("PLAINTEXT"),

@@ -1,0 +1,135 @@
+//! TLS for the broker's listeners, on rustls.
+//!
+//! Key, certificates and CAs come from PEM files. They can change while the broker runs:
+//! [`Tls::reload`] reads them again, and new connections use them; files that cannot be used change
+//! nothing and are told. A client that shows a certificate is the principal that the certificate
+//! names ([`principal`]).
+//!
+//! TLS 1.2 and 1.3 with rustls's cipher suites, nothing older. JKS and PKCS12 stores are refused with
+//! the command that converts them.
+
+mod error;
+mod files;
+mod principal;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::RwLock;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+pub use error::TlsError;
+use files::Loaded;
+pub use principal::{ANONYMOUS, PrincipalRules, RuleError};
+
+/// Whether clients show a certificate (`ssl.client.auth`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAuth {
+    None,
+    /// A client may; one that does must show a good one.
+    Requested,
+    Required,
+}
+
+/// Where everything is, and what is asked of clients.
+#[derive(Clone, Debug)]
+pub struct TlsOptions {
+    /// PEM with the certificate chain, the broker's own first, and, unless `key` is given, its key.
+    pub keystore: PathBuf,
+    /// PEM with the private key alone.
+    pub key: Option<PathBuf>,
+    /// PEM with the CAs that sign clients' certificates.
+    pub truststore: Option<PathBuf>,
+    pub client_auth: ClientAuth,
+    pub tls_1_2: bool,
+    pub tls_1_3: bool,
+    pub rules: PrincipalRules,
+}
+
+/// What all TLS listeners share.
+pub struct Tls {
+    options: TlsOptions,
+    loaded: RwLock<Arc<Loaded>>,
+}
+
+/// A connection whose handshake is done.
+pub struct Secured<S> {
+    pub stream: TlsStream<S>,
+    /// `User:` and the name that the client's certificate gives it, or [`ANONYMOUS`].
+    pub principal: Arc<str>,
+}
+
+impl Tls {
+    /// Reads the files and checks that they fit together. Blocks.
+    pub fn load(options: TlsOptions) -> Result<Tls, TlsError> {
+        let loaded = files::load(&options)?;
+        Ok(Tls {
+            options,
+            loaded: RwLock::new(Arc::new(loaded)),
+        })
+    }
+
+    /// Reads the files again. New connections use what they hold now; on an error they go on using
+    /// what was read before. Blocks.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let loaded = files::load(&self.options)?;
+        *self.loaded.write() = Arc::new(loaded);
+        Ok(())
+    }
+
+    /// Reloads if a file is not what it was when it was read last, good or bad. True if it did.
+    /// Blocks.
+    pub fn reload_if_changed(&self) -> Result<bool, TlsError> {
+        let seen = files::stamps(&self.options);
+        {
+            let mut loaded = self.loaded.write();
+            if loaded.stamps == seen {
+                return Ok(false);
+            }
+            // A bad file is told once, not at every look.
+            *loaded = Arc::new(loaded.with_stamps(seen));
+        }
+        self.reload().map(|()| true)
+    }
+
+    /// When the first certificate of the chain to end ends, in seconds since 1970.
+    pub fn expires_at(&self) -> i64 {
+        self.loaded.read().expires_at
+    }
+
+    /// Whole days until [`Tls::expires_at`]; negative when it is past.
+    pub fn days_left(&self, now: SystemTime) -> i64 {
+        let now = now
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX));
+        self.expires_at().saturating_sub(now).div_euclid(86_400)
+    }
+
+    /// The server's part of the handshake. Takes as long as the client does: the caller bounds it.
+    pub async fn accept<S>(&self, stream: S) -> io::Result<Secured<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let config: Arc<ServerConfig> = self.loaded.read().config.clone();
+        let stream = TlsAcceptor::from(config).accept(stream).await?;
+        let shown = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(<[_]>::first);
+        let principal = match shown {
+            None => Arc::from(ANONYMOUS),
+            Some(certificate) => {
+                let name = self.options.rules.name_of(certificate);
+                let name = name.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+                Arc::from(format!("User:{name}"))
+            }
+        };
+        Ok(Secured { stream, principal })
+    }
+}
