@@ -1,6 +1,7 @@
 //! Space kept back for a full disk.
 //!
-//! A file of the data directory reserves about as much as a slot of the journal. It is given up when
+//! A file of the data directory reserves as much as a slot of the journal and a quarter: after the
+//! journal has taken a slot of it a checkpoint, which frees others, still finds space. It is given up when
 //! nothing else helps: so that a checkpoint can be written, after which deleted data goes, or so that
 //! the journal's writer, which has used up its reserve, gets one more slot. As long as it is gone no
 //! data is taken; ends of transactions, offsets and deletions are. It is taken again when there is
@@ -24,14 +25,16 @@ pub struct Ballast {
 }
 
 impl Ballast {
-    /// Nothing is reserved yet.
-    pub fn new(disk: Arc<dyn Disk>, data_dir: &Path, bytes: u64) -> Ballast {
-        Ballast {
+    /// Nothing is reserved yet but what an earlier run left: on a full disk it is all there is to
+    /// give.
+    pub fn new(disk: Arc<dyn Disk>, data_dir: &Path, bytes: u64) -> io::Result<Ballast> {
+        let path = data_dir.join(FILE);
+        Ok(Ballast {
+            held: disk.exists(&path)?,
             disk,
-            path: data_dir.join(FILE),
+            path,
             bytes,
-            held: false,
-        }
+        })
     }
 
     pub fn is_held(&self) -> bool {
@@ -76,7 +79,9 @@ mod tests {
     #[test]
     fn it_takes_space_and_gives_it_back() {
         let disk = SimDisk::new(1);
-        let mut ballast = Ballast::new(Arc::new(disk.clone()), Path::new("/"), 1 << 20);
+        let new = || Ballast::new(Arc::new(disk.clone()), Path::new("/"), 1 << 20).unwrap();
+        let mut ballast = new();
+        assert!(!ballast.is_held());
         assert!(ballast.take().unwrap());
         assert_eq!(disk.used_bytes(), 1 << 20);
         ballast.give_up().unwrap();
@@ -87,7 +92,8 @@ mod tests {
         disk.set_capacity(None);
         assert!(ballast.take().unwrap());
         // One that an earlier run left is the same.
-        let mut again = Ballast::new(Arc::new(disk.clone()), Path::new("/"), 1 << 20);
+        let mut again = new();
+        assert!(again.is_held());
         assert!(again.take().unwrap());
         assert_eq!(disk.used_bytes(), 1 << 20);
     }

@@ -50,6 +50,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const CAPTURE_SLICE: usize = 64;
 /// A checkpoint that waits this long for the owner or the journal is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// While the journal is waited for: does its writer need the ballast's space?
+const LOOK_FOR_SPACE_EVERY: Duration = Duration::from_millis(20);
 
 /// A checkpoint is due when this many slots are in use, whatever the budget.
 const EAGER_SLOTS: usize = 4;
@@ -256,29 +258,18 @@ impl Maintenance {
     /// writer, cannot go on without, and takes it again when there is space.
     fn settle_room(&mut self, stop: bool) -> Result<(), LogError> {
         let usage = self.journal.usage();
-        let on_ballast = |path: &std::path::Path, source| LogError::Io {
-            path: path.to_owned(),
-            source,
-        };
-        let path = self.ballast.path().to_owned();
         if self.checkpoint_is_short || (usage.no_space && usage.starving) {
-            if self.ballast.is_held() {
-                warn!(
-                    "the disk is full and the last reserve, {}, is given up: no data is taken until \
-                     there is space; transactions end, offsets and deletions are taken",
-                    path.display()
-                );
-                self.ballast.give_up().map_err(|e| on_ballast(&path, e))?;
-                self.admission.set_disk_room(DiskRoom::Full);
-                // The journal tries for a slot at once.
-                self.journal.release_below(JournalIndex(0));
+            if self.give_up_ballast()? {
                 if self.checkpoint_is_short {
                     self.checkpoint_is_short = false;
                     self.checkpoint_until_released(stop)?;
                 }
+                // Not before the checkpoint has what it needs: the journal tries for a slot at once.
+                self.journal.release_below(JournalIndex(0));
             }
         } else if !self.disk_is_short() && !stop {
-            self.ballast.take().map_err(|e| on_ballast(&path, e))?;
+            let taken = self.ballast.take();
+            taken.map_err(|e| LogError::io(self.ballast.path(), e))?;
         }
         let room = match (self.ballast.is_held(), self.disk_is_short()) {
             (false, _) => DiskRoom::Full,
@@ -306,6 +297,46 @@ impl Maintenance {
         Ok(())
     }
 
+    /// False when it is gone already.
+    fn give_up_ballast(&mut self) -> Result<bool, LogError> {
+        if !self.ballast.is_held() {
+            return Ok(false);
+        }
+        warn!(
+            "the disk is full and the last reserve, {}, is given up: no data is taken until there is \
+             space; transactions end, offsets and deletions are taken",
+            self.ballast.path().display()
+        );
+        let given_up = self.ballast.give_up();
+        given_up.map_err(|e| LogError::io(self.ballast.path(), e))?;
+        self.admission.set_disk_room(DiskRoom::Full);
+        Ok(true)
+    }
+
+    /// Waits until a record is durable; false when that will not be soon. A journal whose writer has
+    /// no slot left gets the ballast's space: nobody else gives it up while this waits.
+    fn wait_confirmed(&mut self, index: JournalIndex, era: u64) -> Result<bool, LogError> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self
+            .barrier
+            .wait_confirmed(index, era, LOOK_FOR_SPACE_EVERY)
+        {
+            let usage = self.journal.usage();
+            let starves = usage.no_space && usage.starving;
+            if self.barrier.has_failed()
+                || self.barrier.era() != era
+                || (starves && !self.give_up_ballast()?)
+                || Instant::now() >= deadline
+            {
+                return Ok(false);
+            }
+            if starves {
+                self.journal.release_below(JournalIndex(0));
+            }
+        }
+        Ok(true)
+    }
+
     /// Something was written since the newest checkpoint, or files wait until it is the older one.
     fn has_news(&self) -> bool {
         let confirmed = self.barrier.confirmed();
@@ -317,14 +348,14 @@ impl Maintenance {
 
     /// Moves what is worth it from the tail to segments: everything when told to, the large and the
     /// old otherwise, and whatever it takes when the tail is half full.
-    fn write_behind(&self, all: bool) -> Result<(), LogError> {
+    fn write_behind(&mut self, all: bool) -> Result<(), LogError> {
         self.admission.relief_begins();
         if self.store.tail_bytes() == 0 {
             return Ok(());
         }
         let force = all || self.store.tail_bytes() * 2 >= self.tail_budget_bytes;
         if force {
-            self.sync_journal();
+            self.sync_journal()?;
         }
         let confirmed = self.barrier.confirmed_tick();
         let age_ms = i64::try_from(MAX_TAIL_AGE.as_millis()).expect("seconds");
@@ -338,14 +369,15 @@ impl Maintenance {
 
     /// With a weak `journal.sync`: what clients were told of is synced now, as only that may be
     /// written behind.
-    fn sync_journal(&self) {
+    fn sync_journal(&mut self) -> Result<(), LogError> {
         let era = self.barrier.era();
         let released = self.barrier.released();
         if released > self.barrier.confirmed() {
             self.journal.request_sync(released);
             // If that fails the journal has stopped, and the barrier says so to everybody.
-            self.barrier.wait_confirmed(released, era, PATIENCE);
+            self.wait_confirmed(released, era)?;
         }
+        Ok(())
     }
 
     /// Flushes every log that has something; an error of one does not keep the others waiting.
@@ -434,7 +466,7 @@ impl Maintenance {
 
     fn checkpoint(&mut self) -> Result<(), LogError> {
         let started = Instant::now();
-        self.sync_journal();
+        self.sync_journal()?;
         let confirmed = self.barrier.confirmed_tick();
         let force = FlushPolicy {
             force: true,
@@ -453,7 +485,7 @@ impl Maintenance {
             return Ok(());
         };
         self.journal.request_sync(last_index);
-        if !self.barrier.wait_confirmed(last_index, era, PATIENCE) {
+        if !self.wait_confirmed(last_index, era)? {
             warn!("checkpoint {generation} given up: the journal did not confirm in time");
             return Ok(());
         }

@@ -46,6 +46,9 @@ const PARTITIONS: &str = "partitions";
 const DISK_READS: usize = 4;
 /// A start gives up when checkpoints do not free a slot in this time.
 const MAKE_ROOM_PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(1);
+/// What a start writes of its own is much less.
+const ROOM_TO_BEGIN: u64 = 64 << 10;
 
 /// Everything from outside that a broker stands on.
 #[derive(Clone)]
@@ -314,8 +317,13 @@ pub(crate) fn start(
         journal: journal.clone(),
     }));
     let maintenance = Maintenance {
-        // As much as the slot that the journal's writer may need beyond its budget.
-        ballast: Ballast::new(disk.clone(), &data_dir, journal_slot_bytes(settings)),
+        // The slot that the journal's writer may need beyond its budget, and some for a checkpoint.
+        ballast: Ballast::new(
+            disk.clone(),
+            &data_dir,
+            journal_slot_bytes(settings) / 4 * 5,
+        )
+        .map_err(|e| StartError::io("look into", &data_dir, e))?,
         short: None,
         checkpoint_is_short: false,
         disk,
@@ -497,7 +505,9 @@ fn max_record_bytes(journal: &dyn Journal) -> usize {
 
 /// A start after a crash goes on in a fresh slot. Several crashes in a row may have used up the
 /// journal's slots, nearly empty as they are: then checkpoints of what was just replayed free them
-/// before anything is written. Nothing is in flight yet, so they do not depend on a free slot.
+/// before anything is written. Nothing is in flight yet, so they do not depend on a free slot. The
+/// same on a full disk, where no slot can be made: a record that waits for one would be waited for
+/// by the very checkpoint that could free one.
 fn make_room_to_begin(
     journal: &LocalJournal,
     requests: &crossbeam_channel::Sender<Request>,
@@ -505,7 +515,8 @@ fn make_room_to_begin(
     let until = std::time::Instant::now() + MAKE_ROOM_PATIENCE;
     loop {
         let usage = journal.usage();
-        if usage.slots_in_use + RESERVED_SLOTS <= usage.max_slots {
+        let in_budget = usage.slots_in_use + RESERVED_SLOTS <= usage.max_slots;
+        if in_budget && usage.room_bytes >= ROOM_TO_BEGIN {
             return Ok(());
         }
         if std::time::Instant::now() > until {
@@ -514,12 +525,20 @@ fn make_room_to_begin(
                     .to_owned(),
             ));
         }
+        if in_budget && !usage.no_space {
+            // A slot is being prepared, or it turns out that there is no space for one.
+            std::thread::sleep(LOOK_FOR_ROOM_EVERY);
+            continue;
+        }
         let (done, answered) = crossbeam_channel::bounded(1);
         let asked = requests.send(Request::CheckpointNow(done)).is_ok();
         if !asked || answered.recv_timeout(MAKE_ROOM_PATIENCE).is_err() {
             return Err(StartError::Stopped(
                 "the maintenance thread ended".to_owned(),
             ));
+        }
+        if usage.no_space {
+            std::thread::sleep(LOOK_FOR_ROOM_EVERY * 10);
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct Usage {
     pub written_bytes: u64,
     /// The last attempt to prepare a slot failed.
     pub no_space: bool,
+    /// Bytes that can be written before a slot is needed that is not prepared yet.
+    pub room_bytes: u64,
     /// The writer waits for a slot with records that were admitted.
     pub starving: bool,
 }
@@ -309,6 +311,7 @@ impl Space {
             queued_bytes: self.queued_bytes,
             written_bytes: written + self.current.map_or(0, |(_, pos)| pos),
             no_space: self.no_space,
+            room_bytes: self.room(),
             starving: self.starving,
         }
     }

@@ -48,7 +48,8 @@ pub enum LogError {
 }
 
 impl LogError {
-    pub(crate) fn io(path: &Path, source: io::Error) -> LogError {
+    /// `path` could not be read or written.
+    pub fn io(path: &Path, source: io::Error) -> LogError {
         LogError::Io {
             path: path.to_owned(),
             source,
