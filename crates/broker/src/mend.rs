@@ -5,7 +5,7 @@
 //! start replays (a slot keeps its records until it is used again), so more than the checkpoint asks
 //! for may still be there.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidemark_disk::Disk;
@@ -28,7 +28,7 @@ pub(crate) fn mend(
     journal: &JournalOptions,
 ) -> Result<(), StartError> {
     loop {
-        let mut shortened: HashMap<TopicPartitionId, Shortened> = HashMap::new();
+        let mut shortened: BTreeMap<TopicPartitionId, Shortened> = BTreeMap::new();
         for (id, manifest) in manifests {
             if let Some(short) = manifest.shortened(store, *id)? {
                 shortened.insert(*id, short);
@@ -47,7 +47,7 @@ pub(crate) fn mend(
 }
 
 fn read_journal(
-    shortened: &mut HashMap<TopicPartitionId, Shortened>,
+    shortened: &mut BTreeMap<TopicPartitionId, Shortened>,
     disk: &Arc<dyn Disk>,
     journal: &JournalOptions,
 ) -> Result<(), StartError> {

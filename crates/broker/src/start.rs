@@ -356,7 +356,7 @@ pub(crate) fn start(
     if let (Some(newest), Some(previous)) = (checkpoint.as_ref().map(|c| c.header), previous) {
         journal.release_below(newest.replay_from.min(previous.replay_from));
     }
-    make_room_to_begin(&journal, &requests)?;
+    make_room_to_begin(&journal, &barrier, &requests)?;
     let cluster_id = identity.cluster_id.clone();
     let (to, begun) = crossbeam_channel::bounded(1);
     let begin = Begin {
@@ -510,13 +510,15 @@ fn max_record_bytes(journal: &dyn Journal) -> usize {
 /// by the very checkpoint that could free one.
 fn make_room_to_begin(
     journal: &LocalJournal,
+    barrier: &Barrier,
     requests: &crossbeam_channel::Sender<Request>,
 ) -> Result<(), StartError> {
     let until = std::time::Instant::now() + MAKE_ROOM_PATIENCE;
     loop {
         let usage = journal.usage();
         let in_budget = usage.slots_in_use + RESERVED_SLOTS <= usage.max_slots;
-        if in_budget && usage.room_bytes >= ROOM_TO_BEGIN {
+        // A journal that has stopped says why where its first record is waited for.
+        if barrier.has_failed() || (in_budget && usage.room_bytes >= ROOM_TO_BEGIN) {
             return Ok(());
         }
         if std::time::Instant::now() > until {
