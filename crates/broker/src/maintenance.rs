@@ -524,6 +524,10 @@ impl Maintenance {
             self.admission.room_made();
             self.retired
                 .checkpoint_completed(&self.store, generation, previous.generation)?;
+            if self.journal.usage().no_space {
+                // Deleted files have gone: the journal tries for a slot at once.
+                self.journal.release_below(JournalIndex(0));
+            }
         }
         Ok(())
     }
