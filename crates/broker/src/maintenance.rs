@@ -176,10 +176,16 @@ impl Maintenance {
                 .and_then(|()| {
                     // What was deleted goes with the second checkpoint after it; on a full disk that
                     // is what everybody waits for.
-                    let frees = !self.ballast.is_held() || self.disk_is_short();
+                    let frees = self.admission.disk_room() != DiskRoom::Plenty
+                        || !self.ballast.is_held()
+                        || self.disk_is_short();
                     if now || (due && self.has_news()) || (frees && !self.retired.is_empty()) {
                         last_checkpoint = Instant::now();
                         self.checkpoint_until_released(stop)?;
+                    }
+                    // Before data is taken again: the next slot may need just that space.
+                    if frees && !stop && !self.checkpoint_is_short && !self.retired.is_empty() {
+                        self.checkpoint()?;
                     }
                     Ok(())
                 })
