@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::rows::{Row, Section, rows};
+use crate::row::{Row, Section};
+use crate::rows::rows;
 use tidemark_metadata::Kind;
 
 const WIDTH: usize = 96;

@@ -11,10 +11,12 @@ mod listeners;
 mod load;
 mod problem;
 mod properties;
+mod row;
 mod rows;
 mod security;
 mod suggest;
 mod toml_file;
+mod typed;
 mod values;
 
 pub use document::toml_document;
@@ -22,8 +24,8 @@ pub use file::{ConfigFile, FileKind};
 pub use listeners::{Endpoint, Listener, SecurityProtocol};
 pub use load::{ENV_PREFIX, Inputs, Loaded, listen_flag, load};
 pub use problem::{ConfigError, Problem};
-pub use rows::{
-    ExclusiveOperations, JournalSync, Row, Section, Settings, TransactionLease, row, rows,
-};
+pub use row::{Row, Section};
+pub use rows::{Settings, row, rows};
 pub use tidemark_metadata::{Check, Kind};
+pub use typed::{ExclusiveOperations, JournalSync, TransactionLease};
 pub use values::{Source, Values};

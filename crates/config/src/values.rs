@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::rows::{Row, row, rows};
+use crate::row::Row;
+use crate::rows::{row, rows};
 
 /// Where a value is from. A later one is stronger.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
