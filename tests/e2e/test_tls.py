@@ -49,7 +49,11 @@ class Secured:
         assert command != env.command, f"the listener of {command} is not known here"
         self.broker = Broker(env.kind, command, {"admin.listen": self.admin})
         folder = self.broker.folder
-        self.authority = Authority(folder)
+        try:
+            self.authority = Authority(folder)
+        except Skip:
+            self.broker.remove()
+            raise
         self.authority.sign("server", "/CN=broker")
         self.broker.environment.update(
             TIDEMARK_SSL_KEYSTORE_LOCATION=str(folder / "server-both.pem"),
@@ -60,7 +64,12 @@ class Secured:
 
     def __enter__(self):
         self.before = (self.env.broker, self.env.address)
-        self.env.broker, self.env.address = self.broker.start(), self.broker.address
+        try:
+            self.env.broker, self.env.address = self.broker.start(), self.broker.address
+        except RuntimeError:
+            self.broker.stop()
+            self.broker.remove()
+            raise
         return self
 
     def __exit__(self, *_):

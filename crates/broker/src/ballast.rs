@@ -21,49 +21,56 @@ pub struct Ballast {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     bytes: u64,
-    held: bool,
+    /// There is a file: an earlier run's may be shorter than it should be, or empty.
+    is_there: bool,
+    /// All of it is reserved.
+    is_whole: bool,
 }
 
 impl Ballast {
-    /// Nothing is reserved yet but what an earlier run left: on a full disk it is all there is to
-    /// give.
+    /// Nothing is reserved yet but what an earlier run left: on a full disk that is all there is to
+    /// give up.
     pub fn new(disk: Arc<dyn Disk>, data_dir: &Path, bytes: u64) -> io::Result<Ballast> {
         let path = data_dir.join(FILE);
         Ok(Ballast {
-            held: disk.exists(&path)?,
+            is_there: disk.exists(&path)?,
+            is_whole: false,
             disk,
             path,
             bytes,
         })
     }
 
+    /// There is something to give up.
     pub fn is_held(&self) -> bool {
-        self.held
+        self.is_there
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reserves the space unless it is reserved; whether it is. The error is none of a full disk.
+    /// Reserves the space unless it is reserved; whether it is. Where there is not enough, what an
+    /// earlier run left stays. The error is none of a full disk.
     pub fn take(&mut self) -> io::Result<bool> {
-        if !self.held {
+        if !self.is_whole {
             let reserved = self
                 .disk
                 .open(&self.path, OpenMode::OpenOrCreate)
                 .and_then(|file| file.allocate(0, self.bytes));
             match reserved {
-                Ok(()) => self.held = true,
+                Ok(()) => (self.is_there, self.is_whole) = (true, true),
+                Err(e) if is_shortage(&e) && self.is_there => {}
                 Err(e) if is_shortage(&e) => self.give_up()?,
                 Err(e) => return Err(e),
             }
         }
-        Ok(self.held)
+        Ok(self.is_whole)
     }
 
     /// Gives the space back to the disk.
     pub fn give_up(&mut self) -> io::Result<()> {
-        self.held = false;
+        (self.is_there, self.is_whole) = (false, false);
         match self.disk.remove_file(&self.path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(()),
@@ -95,6 +102,24 @@ mod tests {
         let mut again = new();
         assert!(again.is_held());
         assert!(again.take().unwrap());
+        assert_eq!(disk.used_bytes(), 1 << 20);
+    }
+
+    #[test]
+    fn what_an_earlier_run_left_is_made_whole_or_kept_as_it_is() {
+        let disk = SimDisk::new(1);
+        let new = || Ballast::new(Arc::new(disk.clone()), Path::new("/"), 1 << 20).unwrap();
+        // Of a run that was cut short, or that reserved less.
+        let file = disk.open(Path::new("/ballast"), OpenMode::OpenOrCreate);
+        file.unwrap().allocate(0, 1 << 18).unwrap();
+        let mut left = new();
+        assert!(left.is_held());
+        disk.set_capacity(Some(1 << 19));
+        assert!(!left.take().unwrap());
+        assert!(left.is_held());
+        assert_eq!(disk.used_bytes(), 1 << 18, "it is not given up for nothing");
+        disk.set_capacity(None);
+        assert!(left.take().unwrap());
         assert_eq!(disk.used_bytes(), 1 << 20);
     }
 }

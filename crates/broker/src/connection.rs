@@ -276,13 +276,15 @@ async fn write_chunks(
     chunks: Vec<Bytes>,
 ) -> io::Result<()> {
     if let [chunk] = chunks.as_slice() {
-        return writer.write_all(chunk).await;
+        writer.write_all(chunk).await?;
+    } else {
+        let mut chunks = Chunks::new(chunks);
+        while bytes::Buf::has_remaining(&chunks) {
+            writer.write_all_buf(&mut chunks).await?;
+        }
     }
-    let mut chunks = Chunks::new(chunks);
-    while bytes::Buf::has_remaining(&chunks) {
-        writer.write_all_buf(&mut chunks).await?;
-    }
-    Ok(())
+    // TLS may hold back the end of what the socket did not take at once.
+    writer.flush().await
 }
 
 /// Chunks as one buffer, so that they go out in vectored writes.

@@ -206,15 +206,16 @@ impl Broker {
         inspect::Inspector::new(self.running.shared.clone(), views, self.tls.clone())
     }
 
-    /// Reads key, certificates and CAs again; new connections use them. The log tells how it went;
-    /// files that cannot be used change nothing. Does nothing without a listener with TLS.
-    pub async fn reload_tls(&self) {
-        let Some(tls) = self.tls.clone() else { return };
+    /// Has key, certificates and CAs read again; new connections use them. The log tells how it
+    /// went; files that cannot be used change nothing. False without a listener with TLS.
+    pub fn reload_tls(&self) -> bool {
+        let Some(tls) = self.tls.clone() else {
+            return false;
+        };
         let front = self.front.clone();
-        let reloaded = tokio::task::spawn_blocking(move || tls::reload(&tls, &front)).await;
-        if let Err(e) = reloaded {
-            tracing::error!("reading the TLS files again: {e}");
-        }
+        // Not waited for: files on a network may take their time.
+        tokio::task::spawn_blocking(move || tls::reload(&tls, &front));
+        true
     }
 
     /// What this start read of the journal.

@@ -30,6 +30,7 @@ use crate::clock::Clock;
 use crate::front::Front;
 use crate::owner_thread::{Capture, Captured, CapturedSlice, Message};
 use crate::published::Published;
+use crate::start::ROOM_TO_BEGIN;
 
 /// A partition's state as the owner encodes it, in a checkpoint.
 pub const OWNER_BLOCK: BlockKind = BlockKind(2);
@@ -68,6 +69,8 @@ pub enum Request {
     /// A look for expired records, whether or not it is time; it is told when the log starts have
     /// moved.
     RetainNow(Sender<()>),
+    /// How full is the disk? It is told when admission knows.
+    SettleNow(Sender<()>),
     /// Write everything, checkpoint, end.
     Stop,
 }
@@ -97,6 +100,10 @@ pub struct Maintenance {
     pub short: Option<String>,
     /// A checkpoint was not written in this round for lack of space.
     pub checkpoint_is_short: bool,
+    /// A checkpoint was not written in this round for another reason.
+    pub given_up: bool,
+    /// A checkpoint of this round has removed deleted files.
+    pub has_removed: bool,
     /// Generation of the next checkpoint.
     pub next_generation: u64,
     /// The newest checkpoint, and the one before it.
@@ -170,6 +177,7 @@ impl Maintenance {
                 || last_checkpoint.elapsed() >= self.checkpoint_interval;
             self.short = None;
             self.checkpoint_is_short = false;
+            self.given_up = false;
             let done = self
                 .write_behind(stop)
                 .or_else(|e| self.if_short(e))
@@ -187,9 +195,13 @@ impl Maintenance {
                     if frees && !stop && !self.checkpoint_is_short && !self.retired.is_empty() {
                         self.checkpoint()?;
                     }
+                    // What was in the way at the beginning of the round may have gone with it.
+                    if std::mem::take(&mut self.has_removed) && self.short.take().is_some() {
+                        self.write_behind(false).or_else(|e| self.if_short(e))?;
+                    }
                     Ok(())
                 })
-                .and_then(|()| self.settle_room(stop));
+                .and_then(|()| self.settle_room(stop, now));
             match done {
                 Ok(()) => last_error = None,
                 Err(e) if e.is_disk_failure() => {
@@ -218,6 +230,12 @@ impl Maintenance {
                     last_error = Some(text);
                 }
             }
+            if stop && self.given_up {
+                self.front.set_failed(
+                    "the last checkpoint was given up, the log says why. What was acknowledged is in \
+                     the journal, and the next start takes it from there",
+                );
+            }
             if stop && self.checkpoint_is_short {
                 warn!(
                     "the last checkpoint was not written: the disk is full. What was acknowledged is \
@@ -227,7 +245,7 @@ impl Maintenance {
             if looks {
                 self.admission.room_made();
             }
-            if let Some(Request::CheckpointNow(done)) = request {
+            if let Some(Request::CheckpointNow(done) | Request::SettleNow(done)) = request {
                 let _the_start_was_given_up = done.send(());
             }
             if stop {
@@ -262,9 +280,11 @@ impl Maintenance {
 
     /// Tells admission how full the disk is. Gives the ballast up when a checkpoint, or the journal's
     /// writer, cannot go on without, and takes it again when there is space.
-    fn settle_room(&mut self, stop: bool) -> Result<(), LogError> {
+    fn settle_room(&mut self, stop: bool, begins: bool) -> Result<(), LogError> {
         let usage = self.journal.usage();
-        if self.checkpoint_is_short || (usage.no_space && usage.starving) {
+        // A start writes nothing before it has room, so that its journal does not starve.
+        let cannot_begin = begins && usage.no_space && usage.room_bytes < ROOM_TO_BEGIN;
+        if self.checkpoint_is_short || usage.is_stuck() || cannot_begin {
             if self.give_up_ballast()? {
                 if self.checkpoint_is_short {
                     self.checkpoint_is_short = false;
@@ -327,8 +347,7 @@ impl Maintenance {
             .barrier
             .wait_confirmed(index, era, LOOK_FOR_SPACE_EVERY)
         {
-            let usage = self.journal.usage();
-            let starves = usage.no_space && usage.starving;
+            let starves = self.journal.usage().is_stuck();
             if self.barrier.has_failed()
                 || self.barrier.era() != era
                 || (starves && !self.give_up_ballast()?)
@@ -419,7 +438,9 @@ impl Maintenance {
                 .into_iter()
                 .filter_map(|moved| moved.recv_timeout(PATIENCE).ok())
             {
-                self.barrier.wait_confirmed(record, era, PATIENCE);
+                if let Err(e) = self.wait_confirmed(record, era) {
+                    warn!("the reserve for a full disk cannot be given up: {e}");
+                }
             }
             let _nobody_waits_any_more = done.send(());
         }
@@ -488,11 +509,13 @@ impl Maintenance {
         self.retired.checkpoint_begun(generation);
         let Some((captured, last_index, era)) = self.capture() else {
             warn!("checkpoint {generation} given up: the owner did not answer in time");
+            self.given_up = true;
             return Ok(());
         };
         self.journal.request_sync(last_index);
         if !self.wait_confirmed(last_index, era)? {
             warn!("checkpoint {generation} given up: the journal did not confirm in time");
+            self.given_up = true;
             return Ok(());
         }
         let replay_from = captured
@@ -528,8 +551,12 @@ impl Maintenance {
             self.journal
                 .release_below(previous.replay_from.min(header.replay_from));
             self.admission.room_made();
-            self.retired
-                .checkpoint_completed(&self.store, generation, previous.generation)?;
+            let removed =
+                (self.retired).checkpoint_completed(&self.store, generation, previous.generation);
+            match removed {
+                Ok(removed) => self.has_removed |= removed > 0,
+                Err(e) => self.if_short(e)?,
+            }
             if self.journal.usage().no_space {
                 // Deleted files have gone: the journal tries for a slot at once.
                 self.journal.release_below(JournalIndex(0));

@@ -48,7 +48,7 @@ const DISK_READS: usize = 4;
 const MAKE_ROOM_PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(1);
 /// What a start writes of its own is much less.
-const ROOM_TO_BEGIN: u64 = 64 << 10;
+pub(crate) const ROOM_TO_BEGIN: u64 = 64 << 10;
 
 /// Everything from outside that a broker stands on.
 #[derive(Clone)]
@@ -326,6 +326,8 @@ pub(crate) fn start(
         .map_err(|e| StartError::io("look into", &data_dir, e))?,
         short: None,
         checkpoint_is_short: false,
+        given_up: false,
+        has_removed: false,
         disk,
         checkpoint_dir: checkpoints,
         directory_id: identity.directory_id,
@@ -503,6 +505,22 @@ fn max_record_bytes(journal: &dyn Journal) -> usize {
     usize::try_from(journal.max_record_bytes()).unwrap_or(usize::MAX)
 }
 
+fn ask(
+    barrier: &Barrier,
+    requests: &crossbeam_channel::Sender<Request>,
+    request: impl FnOnce(crossbeam_channel::Sender<()>) -> Request,
+) -> Result<(), StartError> {
+    let (done, answered) = crossbeam_channel::bounded(1);
+    let asked = requests.send(request(done)).is_ok();
+    let is_done = asked && answered.recv_timeout(MAKE_ROOM_PATIENCE).is_ok();
+    // A journal that has stopped is told of where its first record is waited for.
+    if !is_done && !barrier.has_failed() {
+        let why = "the maintenance thread ended".to_owned();
+        return Err(StartError::Stopped(why));
+    }
+    Ok(())
+}
+
 /// A start after a crash goes on in a fresh slot. Several crashes in a row may have used up the
 /// journal's slots, nearly empty as they are: then checkpoints of what was just replayed free them
 /// before anything is written. Nothing is in flight yet, so they do not depend on a free slot. The
@@ -514,31 +532,35 @@ fn make_room_to_begin(
     requests: &crossbeam_channel::Sender<Request>,
 ) -> Result<(), StartError> {
     let until = std::time::Instant::now() + MAKE_ROOM_PATIENCE;
+    // Before anybody is served: a disk that was full is as full now.
+    ask(barrier, requests, Request::SettleNow)?;
     loop {
         let usage = journal.usage();
         let in_budget = usage.slots_in_use + RESERVED_SLOTS <= usage.max_slots;
-        // A journal that has stopped says why where its first record is waited for.
         if barrier.has_failed() || (in_budget && usage.room_bytes >= ROOM_TO_BEGIN) {
             return Ok(());
         }
         if std::time::Instant::now() > until {
-            return Err(StartError::Stopped(
-                "the journal has no free slot and no checkpoint could free one; the log says why"
-                    .to_owned(),
-            ));
+            return Err(StartError::Stopped(match usage.no_space {
+                true => {
+                    "the disk is full, and nothing can be written before a slot of the journal \
+                         (journal.slot.bytes) has space: free as much on the disk of the data \
+                         directory, then start again"
+                        .to_owned()
+                }
+                false => {
+                    "the journal has no free slot and no checkpoint could free one; the log says \
+                          why"
+                    .to_owned()
+                }
+            }));
         }
         if in_budget && !usage.no_space {
             // A slot is being prepared, or it turns out that there is no space for one.
             std::thread::sleep(LOOK_FOR_ROOM_EVERY);
             continue;
         }
-        let (done, answered) = crossbeam_channel::bounded(1);
-        let asked = requests.send(Request::CheckpointNow(done)).is_ok();
-        if !asked || answered.recv_timeout(MAKE_ROOM_PATIENCE).is_err() {
-            return Err(StartError::Stopped(
-                "the maintenance thread ended".to_owned(),
-            ));
-        }
+        ask(barrier, requests, Request::CheckpointNow)?;
         if usage.no_space {
             std::thread::sleep(LOOK_FOR_ROOM_EVERY * 10);
         }

@@ -41,7 +41,7 @@ pub(crate) fn serve(loaded: Loaded, json: bool) -> Result<(), Failed> {
 async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
     // Before the start, so that a signal that comes early still ends it cleanly.
     let mut stop = StopSignals::new().map_err(failed)?;
-    // Asks for the files of keys and certificates to be read again; without it would end the process.
+    // Asks for the files of keys and certificates to be read again; a stop where there are none.
     let mut hang_up = signal(SignalKind::hangup()).map_err(failed)?;
     let settings = loaded.settings;
     let broker = tokio::select! {
@@ -78,7 +78,13 @@ async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
                 tracing::info!("{signal}: stopping");
                 break;
             }
-            _ = hang_up.recv() => broker.reload_tls().await,
+            _ = hang_up.recv() => {
+                if !broker.reload_tls() {
+                    // Nothing to read again: its terminal was closed.
+                    tracing::info!("SIGHUP: stopping");
+                    break;
+                }
+            }
             // Whoever supervises this process restarts it; what was acknowledged is replayed then.
             why = broker.failure() => return Err(failed(why)),
         }

@@ -196,7 +196,16 @@ fn protocol_map(text: &str) -> Result<BTreeMap<String, String>, ListenerError> {
             ));
         };
         let upper = |s: &str| s.trim().to_ascii_uppercase();
-        map.insert(upper(name), upper(protocol));
+        let (name, protocol) = (upper(name), upper(protocol));
+        if let Some(other) = map.insert(name.clone(), protocol.clone())
+            && other != protocol
+        {
+            return Err(wrong(
+                MAP,
+                format!("{MAP} maps {name} to {other} and to {protocol}"),
+                "keep one of the two",
+            ));
+        }
     }
     Ok(map)
 }
@@ -344,6 +353,13 @@ mod tests {
         }
         let no_pair = resolve_with("PLAINTEXT://h:1", "", "PLAINTEXT", "").unwrap_err();
         assert_eq!(no_pair.key, MAP);
+        let two = resolve_with(
+            "PLAINTEXT://h:1",
+            "",
+            "PLAINTEXT:SSL,PLAINTEXT:PLAINTEXT",
+            "",
+        );
+        assert_eq!(two.unwrap_err().key, MAP);
         let no_protocol = resolve_with("PLAINTEXT://h:1", "", "PLAINTEXT:TELNET", "").unwrap_err();
         assert_eq!(no_protocol.key, MAP);
     }

@@ -11,7 +11,7 @@ use crate::listeners::{ListenerTexts, parse_endpoint, resolve};
 use crate::problem::{ConfigError, Problem};
 use crate::row::Row;
 use crate::rows::{Settings, Typed, all_names, ranked_row, row};
-use crate::security;
+use crate::security::{self, PassedOver};
 use crate::suggest::nearest;
 use crate::values::{SetValue, Source, Values};
 
@@ -80,7 +80,7 @@ struct Gathered {
     /// Keys of Kafka's that Tidemark has no use for.
     ignored: Vec<String>,
     /// The same with where each was set.
-    passed_over: Vec<(String, Source)>,
+    passed_over: Vec<PassedOver>,
     /// Keys that neither Kafka nor Tidemark knows, from a server.properties.
     unknown: Vec<String>,
 }
@@ -97,7 +97,7 @@ impl Gathered {
             } else if is_kafka_key(&key) {
                 self.ignore(&key, &value, &source);
             } else {
-                self.unknown_in_file(&key, file.kind, &source);
+                self.unknown_in_file(&key, &value, file.kind, &source);
             }
         }
         Ok(())
@@ -210,13 +210,21 @@ impl Gathered {
             });
             return;
         }
-        self.passed_over.push((key.to_owned(), source.clone()));
+        self.pass_over(key, value, source);
         if !self.ignored.iter().any(|ignored| ignored == key) {
             self.ignored.push(key.to_owned());
         }
     }
 
-    fn unknown_in_file(&mut self, key: &str, kind: FileKind, source: &Source) {
+    fn pass_over(&mut self, key: &str, value: &str, source: &Source) {
+        self.passed_over.push(PassedOver {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            source: source.clone(),
+        });
+    }
+
+    fn unknown_in_file(&mut self, key: &str, value: &str, kind: FileKind, source: &Source) {
         let candidates: Vec<&str> = match kind {
             FileKind::Toml => all_names().chain(KAFKA_KEYS.iter().copied()).collect(),
             // Plugins of Kafka's have keys of any name, so Kafka passes over what it does not
@@ -225,6 +233,7 @@ impl Gathered {
         };
         let near = nearest(key, candidates);
         if kind == FileKind::Properties && near.is_none() {
+            self.pass_over(key, value, source);
             self.unknown.push(key.to_owned());
             return;
         }

@@ -24,6 +24,7 @@ pub(crate) fn parse(path: &str, text: &str) -> Result<Vec<Assignment>, Problem> 
         value: error
             .span()
             .and_then(|span| text.lines().nth(line_of(text, span.start) - 1))
+            .filter(|line| !may_hold_a_secret(line))
             .map(|line| line.trim().to_owned()),
         mend: "write key = value; text goes in double quotes. `tidemark config docs` prints a file with every key".to_owned(),
     })?;
@@ -32,6 +33,14 @@ pub(crate) fn parse(path: &str, text: &str) -> Result<Vec<Assignment>, Problem> 
     // Tables come sorted by name; problems are told in the order of the file.
     assignments.sort_by_key(|assignment| assignment.line);
     Ok(assignments)
+}
+
+/// By its key: such a line is not shown.
+fn may_hold_a_secret(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    ["password", "secret", "key", "jaas", "credential", "token"]
+        .iter()
+        .any(|word| line.contains(word))
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

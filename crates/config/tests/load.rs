@@ -264,14 +264,39 @@ fn a_listener_with_tls_needs_its_files_in_pem() {
             "listener.name.ssl.ssl.client.auth=required",
             "without listener.name",
         ),
+        (
+            "listener.name.SSL.ssl.client.auth=required",
+            "without listener.name",
+        ),
+        ("ssl.client.atuh=required", "did you mean ssl.client.auth?"),
+        (
+            "ssl.enabled.protocol=TLSv1.3",
+            "did you mean ssl.enabled.protocols?",
+        ),
+        ("SSL.CLIENT.AUTH=required", "did you mean ssl.client.auth?"),
     ] {
         let text = format!("{TLS}{more}\n");
         let problem = only_problem(load(&from_file("server.properties", &text)));
         assert!(problem.contains(told), "{more}: {problem}");
     }
     // Without such a listener they change nothing, as in Kafka.
-    let text = "ssl.keystore.type=JKS\nssl.client.auth=required\nssl.cipher.suites=X\n";
+    let text = "ssl.keystore.type=JKS\nssl.client.auth=requested\nssl.cipher.suites=X\n";
     load(&from_file("server.properties", text)).unwrap();
+    // But nobody is to believe that certificates are required where none is asked for.
+    let text = format!("{TLS}ssl.truststore.location=/c.pem\nssl.client.auth=required\n");
+    let mut inputs = from_file("server.properties", &text);
+    load(&inputs).unwrap();
+    inputs.flags = vec![("listen".to_owned(), "0.0.0.0:9093".to_owned())];
+    assert!(only_problem(load(&inputs)).contains("none speaks SSL"));
+    // What protects nothing may stand there.
+    for more in [
+        "ssl.cipher.suites=",
+        "ssl.keystore.password=x",
+        "listener.name.ssl.max.connections=100",
+        "principal.builder.class=org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    ] {
+        load(&from_file("server.properties", &format!("{TLS}{more}\n"))).unwrap();
+    }
 }
 
 #[test]

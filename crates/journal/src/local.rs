@@ -233,6 +233,7 @@ impl Journal for LocalJournal {
         }
         // On a full disk the preparer tries again when it is asked, and the writer waits for it.
         let asks = freed || owes || state.space.no_space;
+        state.space.try_again |= asks;
         drop(state);
         if asks {
             self.shared.writer.notify_all();

@@ -85,11 +85,10 @@ fn settle(
                     path.display(),
                     shared.options.slot_bytes
                 );
-                tracing::warn!("{message}");
                 state.notices.push_back(JournalEvent::NoSpace { message });
             }
             shared.writer.notify_all();
-            if !state.writer_done {
+            if !state.writer_done && !state.space.try_again {
                 shared.preparer.wait_for(state, RETRY_AFTER);
             }
         }

@@ -27,6 +27,15 @@ pub struct Usage {
     pub room_bytes: u64,
     /// The writer waits for a slot with records that were admitted.
     pub starving: bool,
+    /// A slot is being prepared.
+    pub preparing: bool,
+}
+
+impl Usage {
+    /// The writer waits for a slot, and there is no space for one.
+    pub fn is_stuck(&self) -> bool {
+        self.no_space && self.starving && !self.preparing
+    }
 }
 
 struct InUse {
@@ -52,6 +61,8 @@ pub(crate) struct Space {
     current: Option<(u64, u64)>,
     pub(crate) released: JournalIndex,
     pub(crate) no_space: bool,
+    /// Space may have come free since the attempt began that is going on.
+    pub(crate) try_again: bool,
     /// The least that `has_space` said no to since it was last freed.
     refused: Option<(u64, Admission)>,
     queued_bytes: u64,
@@ -74,6 +85,7 @@ impl Space {
             current: None,
             released: JournalIndex(0),
             no_space: false,
+            try_again: false,
             refused: None,
             queued_bytes: 0,
             queued_max: 0,
@@ -200,6 +212,7 @@ impl Space {
             return None;
         }
         self.preparing = true;
+        self.try_again = false;
         Some(self.blank.pop_front().unwrap_or_else(|| {
             let id = self.next_id;
             self.know(id);
@@ -313,6 +326,7 @@ impl Space {
             no_space: self.no_space,
             room_bytes: self.room(),
             starving: self.starving,
+            preparing: self.preparing,
         }
     }
 }

@@ -1,9 +1,10 @@
 //! From PEM files to a rustls configuration.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
@@ -18,27 +19,16 @@ use crate::{ClientAuth, TlsOptions};
 /// More than any chain with its key: what is larger is something else.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What a file was when it was looked at: changed or not?
+/// What a file was when it was looked at: changed or not? `None`: it could not be looked at. The
+/// time of the last change of owner, mode, name or content tells also what a copy with its times
+/// kept, or a link that leads elsewhere, would hide.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    modified: Option<SystemTime>,
-    bytes: Option<u64>,
-}
+pub(crate) struct Stamp(Option<(u64, u64, u64, i64, i64)>);
 
 pub(crate) struct Loaded {
     pub config: Arc<ServerConfig>,
     pub expires_at: i64,
     pub stamps: Vec<Stamp>,
-}
-
-impl Loaded {
-    pub fn with_stamps(&self, stamps: Vec<Stamp>) -> Loaded {
-        Loaded {
-            config: self.config.clone(),
-            expires_at: self.expires_at,
-            stamps,
-        }
-    }
 }
 
 pub(crate) fn stamps(options: &TlsOptions) -> Vec<Stamp> {
@@ -49,10 +39,7 @@ pub(crate) fn stamps(options: &TlsOptions) -> Vec<Stamp> {
     ];
     let stamp = |path: &std::path::PathBuf| {
         let found = fs::metadata(path).ok();
-        Stamp {
-            modified: found.as_ref().and_then(|m| m.modified().ok()),
-            bytes: found.map(|m| m.len()),
-        }
+        Stamp(found.map(|m| (m.dev(), m.ino(), m.len(), m.ctime(), m.ctime_nsec())))
     };
     files.into_iter().flatten().map(stamp).collect()
 }
@@ -109,11 +96,18 @@ pub(crate) fn load(options: &TlsOptions) -> Result<Loaded, TlsError> {
     let mut config = builder
         .with_single_cert(chain, key)
         .map_err(|e| TlsError::Bad {
-            path: key_file.clone(),
+            path: match e {
+                rustls::Error::InvalidCertificate(_) => options.keystore.clone(),
+                _ => key_file.clone(),
+            },
             what: match e {
                 rustls::Error::InconsistentKeys(_) => format!(
                     "the key is not that of the first certificate in {}",
                     options.keystore.display()
+                ),
+                rustls::Error::InvalidCertificate(e) => format!(
+                    "the first certificate cannot be used: {e:?}; it must be one of X.509 version 3 \
+                     (openssl x509 -req makes those with -extfile or -copy_extensions)"
                 ),
                 other => other.to_string(),
             },
@@ -136,14 +130,22 @@ fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
         path: path.to_owned(),
         source,
     };
-    let bytes = fs::metadata(path).map_err(unreadable)?.len();
-    if bytes > MAX_FILE_BYTES {
+    // A pipe would be waited for, and a device has no end.
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(unreadable(io::Error::other("it is no regular file")));
+    }
+    let mut content = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content))
+        .map_err(unreadable)?;
+    if content.len() as u64 > MAX_FILE_BYTES {
         return Err(TlsError::Bad {
             path: path.to_owned(),
-            what: format!("{bytes} bytes are no PEM file of keys and certificates"),
+            what: format!(
+                "more than {MAX_FILE_BYTES} bytes are no PEM file of keys and certificates"
+            ),
         });
     }
-    let content = fs::read(path).map_err(unreadable)?;
     if let Some(kind) = store_kind(&content) {
         return Err(TlsError::NotPem {
             path: path.to_owned(),
@@ -158,8 +160,16 @@ fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
 fn store_kind(content: &[u8]) -> Option<&'static str> {
     match content {
         [0xFE, 0xED, 0xFE, 0xED, ..] => Some("JKS"),
-        // A DER sequence with a long length, then version 3: PKCS12.
-        [0x30, 0x82, _, _, 0x02, 0x01, 0x03, ..] => Some("PKCS12"),
+        [0xCE, 0xCE, 0xCE, 0xCE, ..] => Some("JCEKS"),
+        // A DER sequence whose length is in any of the usual forms, then version 3.
+        [0x30, 0x80, rest @ ..]
+        | [0x30, 0x81, _, rest @ ..]
+        | [0x30, 0x82, _, _, rest @ ..]
+        | [0x30, 0x83, _, _, _, rest @ ..]
+            if rest.starts_with(&[0x02, 0x01, 0x03]) =>
+        {
+            Some("PKCS12")
+        }
         _ => None,
     }
 }
@@ -167,11 +177,11 @@ fn store_kind(content: &[u8]) -> Option<&'static str> {
 fn conversion(kind: &str, setting: &str, path: &Path) -> String {
     let path = path.display();
     let (source, first) = match kind {
-        "JKS" => (
+        "JKS" | "JCEKS" => (
             "store.p12".to_owned(),
             format!(
-                "keytool -importkeystore -srckeystore {path} -destkeystore store.p12 \
-                 -deststoretype PKCS12 && "
+                "keytool -importkeystore -srckeystore {path} -srcstoretype {kind} -destkeystore \
+                 store.p12 -deststoretype PKCS12 && "
             ),
         ),
         _ => (path.to_string(), String::new()),
@@ -185,9 +195,12 @@ fn conversion(kind: &str, setting: &str, path: &Path) -> String {
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(pem).collect();
-    let all = all.map_err(|e| TlsError::Bad {
+    // The parser's own words could show a line of the file, and a key may stand in it.
+    let all = all.map_err(|_| TlsError::Bad {
         path: path.to_owned(),
-        what: format!("a certificate cannot be read: {e}"),
+        what: "it is no PEM: each block begins with a line -----BEGIN ...-----, ends with a line \
+               -----END ...----- and has base64 in between"
+            .to_owned(),
     })?;
     if all.is_empty() {
         return Err(TlsError::Missing {
@@ -202,28 +215,26 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
 fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     match PrivateKeyDer::from_pem_slice(pem) {
         Ok(key) => Ok(key),
-        Err(pem::Error::NoItemsFound) => {
-            let encrypted = pem
-                .windows(b"ENCRYPTED".len())
-                .any(|part| part == b"ENCRYPTED");
-            Err(match encrypted {
-                true => TlsError::EncryptedKey {
-                    path: path.to_owned(),
-                },
-                false => TlsError::Missing {
-                    path: path.to_owned(),
-                    what: "private key",
-                    mend: "add its -----BEGIN PRIVATE KEY----- block, or name its file in \
-                           tls.key.location",
-                },
-            })
-        }
+        // Also in the older form, as a header within the block.
+        Err(_) if contains(pem, b"ENCRYPTED") => Err(TlsError::EncryptedKey {
+            path: path.to_owned(),
+        }),
+        Err(pem::Error::NoItemsFound) => Err(TlsError::Missing {
+            path: path.to_owned(),
+            what: "private key",
+            mend: "add its -----BEGIN PRIVATE KEY----- block, or name its file in \
+                   tls.key.location",
+        }),
         // The error's text could show what stands in the file.
         Err(_) => Err(TlsError::Bad {
             path: path.to_owned(),
             what: "the private key cannot be read".to_owned(),
         }),
     }
+}
+
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|part| part == word)
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {

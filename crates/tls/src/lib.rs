@@ -17,14 +17,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 pub use error::TlsError;
-use files::Loaded;
+use files::{Loaded, Stamp};
 pub use principal::{ANONYMOUS, PrincipalRules, RuleError};
 
 /// Whether clients show a certificate (`ssl.client.auth`).
@@ -55,6 +55,14 @@ pub struct TlsOptions {
 pub struct Tls {
     options: TlsOptions,
     loaded: RwLock<Arc<Loaded>>,
+    failed: Mutex<Option<Failed>>,
+}
+
+/// The last look at the files found them of no use.
+#[derive(PartialEq)]
+struct Failed {
+    stamps: Vec<Stamp>,
+    why: String,
 }
 
 /// A connection whose handshake is done.
@@ -71,6 +79,7 @@ impl Tls {
         Ok(Tls {
             options,
             loaded: RwLock::new(Arc::new(loaded)),
+            failed: Mutex::new(None),
         })
     }
 
@@ -79,22 +88,31 @@ impl Tls {
     pub fn reload(&self) -> Result<(), TlsError> {
         let loaded = files::load(&self.options)?;
         *self.loaded.write() = Arc::new(loaded);
+        *self.failed.lock() = None;
         Ok(())
     }
 
-    /// Reloads if a file is not what it was when it was read last, good or bad. True if it did.
-    /// Blocks.
+    /// Reloads if a file is not what it was when it was read last. True if it did. Files that could
+    /// not be used are tried again at every look, as what was in the way (rights, open files) need
+    /// not show in the files; the error comes again only when they or it have changed. Blocks.
     pub fn reload_if_changed(&self) -> Result<bool, TlsError> {
-        let seen = files::stamps(&self.options);
-        {
-            let mut loaded = self.loaded.write();
-            if loaded.stamps == seen {
-                return Ok(false);
-            }
-            // A bad file is told once, not at every look.
-            *loaded = Arc::new(loaded.with_stamps(seen));
+        let stamps = files::stamps(&self.options);
+        if self.loaded.read().stamps == stamps {
+            return Ok(false);
         }
-        self.reload().map(|()| true)
+        match self.reload() {
+            Ok(()) => Ok(true),
+            Err(e) => {
+                let now = Failed {
+                    stamps,
+                    why: e.to_string(),
+                };
+                let mut failed = self.failed.lock();
+                let told = failed.as_ref() == Some(&now);
+                *failed = Some(now);
+                if told { Ok(false) } else { Err(e) }
+            }
+        }
     }
 
     /// When the first certificate of the chain to end ends, in seconds since 1970.

@@ -1,5 +1,5 @@
-//! The principal of a client certificate: its subject's distinguished name (RFC 2253, as Java writes
-//! it), or what `ssl.principal.mapping.rules` makes of that (KIP-371).
+//! The principal of a client certificate: its subject's distinguished name (RFC 2253, written as by
+//! Java's `X500Principal`), or what `ssl.principal.mapping.rules` makes of that (KIP-371).
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -11,6 +11,9 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 /// The principal of clients that do not say who they are.
 pub const ANONYMOUS: &str = "User:ANONYMOUS";
+
+/// What the broker's records hold of a name, with room for `User:`.
+const MAX_NAME_BYTES: usize = 32_000;
 
 /// A rule that cannot be read.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -28,8 +31,10 @@ pub struct RuleError {
 pub(crate) enum NoName {
     #[error("the certificate cannot be read")]
     Unreadable,
-    #[error("no rule of ssl.principal.mapping.rules fits \"{0}\"")]
+    #[error("no rule of ssl.principal.mapping.rules fits {0:?}")]
     NoRule(String),
+    #[error("the name in the certificate has {0} bytes, more than a principal may have")]
+    TooLong(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +83,11 @@ impl PrincipalRules {
     pub(crate) fn name_of(&self, certificate: &CertificateDer<'_>) -> Result<String, NoName> {
         let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| NoName::Unreadable)?;
         let name = distinguished_name(parsed.subject()).ok_or(NoName::Unreadable)?;
-        self.apply(&name).ok_or(NoName::NoRule(name))
+        let mapped = self.apply(&name).ok_or(NoName::NoRule(name))?;
+        match mapped.len() {
+            long if long > MAX_NAME_BYTES => Err(NoName::TooLong(long)),
+            _ => Ok(mapped),
+        }
     }
 
     fn apply(&self, name: &str) -> Option<String> {
@@ -124,10 +133,12 @@ fn one_rule(text: &str) -> Result<(Rule, &str), RuleError> {
         Some(b'U') => (Case::Upper, &rest[1..]),
         _ => (Case::Keep, rest),
     };
+    // By itself first: it must not be able to end the brackets that are put around it.
+    Regex::new(pattern).map_err(|e| bad(text, e.to_string()))?;
     // Kafka's patterns fit the whole name or not at all.
     let pattern = Regex::new(&format!("^(?:{pattern})$")).map_err(|e| bad(text, e.to_string()))?;
     let rule = Rule::Map {
-        replacement: groups_in_braces(replacement),
+        replacement: groups_in_braces(replacement, pattern.captures_len() - 1),
         pattern,
         case,
     };
@@ -148,15 +159,29 @@ fn up_to_slash(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// `$1x` is group 1 and an x in Java, and the group "1x" in Rust: `${1}x` is the same in both.
-fn groups_in_braces(replacement: &str) -> String {
+/// `$1x` is group 1 and an x in Java, and the group "1x" in Rust: `${1}x` is the same in both. As in
+/// Java a further digit belongs to the number while there are so many groups, and as in Kafka the
+/// number of a group that is not there stands for itself.
+fn groups_in_braces(replacement: &str, groups: usize) -> String {
     let mut out = String::new();
     let mut rest = replacement.chars().peekable();
     while let Some(c) = rest.next() {
         match (c, rest.peek().copied()) {
             ('$', Some(digit)) if digit.is_ascii_digit() => {
+                let mut number = digit as usize - '0' as usize;
                 rest.next();
-                let _cannot_fail = write!(out, "${{{digit}}}");
+                while let Some(further) = rest.peek().and_then(|c| c.to_digit(10)) {
+                    let longer = number * 10 + further as usize;
+                    if longer > groups {
+                        break;
+                    }
+                    number = longer;
+                    rest.next();
+                }
+                let _cannot_fail = match number <= groups {
+                    true => write!(out, "${{{number}}}"),
+                    false => write!(out, "$${number}"),
+                };
             }
             ('$', _) => out.push_str("$$"),
             ('\\', Some(literal)) => {
@@ -200,30 +225,64 @@ fn distinguished_name(name: &X509Name<'_>) -> Option<String> {
 fn attribute(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
     let oid = attribute.attr_type().to_id_string();
     match KEYWORDS.iter().find(|(known, _)| *known == oid) {
-        Some((_, keyword)) => Some(format!("{keyword}={}", escaped(attribute.as_str().ok()?))),
-        None => {
-            let value = attribute.attr_value();
-            let mut encoded = vec![u8::try_from(value.header.tag().0).ok()?];
-            // Short form lengths are all that such a value needs.
-            encoded.push(u8::try_from(value.data.len()).ok().filter(|n| *n < 128)?);
-            encoded.extend_from_slice(value.data);
-            let hex: String = encoded.iter().map(|b| format!("{b:02x}")).collect();
-            Some(format!("{oid}=#{hex}"))
+        Some((_, keyword)) => match text(attribute) {
+            Some(text) => Some(format!("{keyword}={}", escaped(&text))),
+            None => Some(format!("{keyword}=#{}", hex(attribute)?)),
+        },
+        None => Some(format!("{oid}=#{}", hex(attribute)?)),
+    }
+}
+
+/// `None` for kinds of strings that nobody reads as text.
+fn text(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
+    const T61: u32 = 20;
+    const BMP: u32 = 30;
+    let value = attribute.attr_value();
+    match value.header.tag().0 {
+        // As Java reads it: Latin-1.
+        T61 => Some(value.data.iter().map(|byte| char::from(*byte)).collect()),
+        BMP => {
+            let pairs = value.data.chunks_exact(2);
+            if !pairs.remainder().is_empty() {
+                return None;
+            }
+            let units: Vec<u16> = pairs.map(|b| u16::from_be_bytes([b[0], b[1]])).collect();
+            String::from_utf16(&units).ok()
+        }
+        _ => attribute.as_str().ok().map(str::to_owned),
+    }
+}
+
+/// The value as it stands in the certificate (DER).
+fn hex(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
+    let value = attribute.attr_value();
+    let mut encoded = vec![u8::try_from(value.header.tag().0).ok()?];
+    let length = u32::try_from(value.data.len()).ok()?.to_be_bytes();
+    let significant = length.iter().skip_while(|byte| **byte == 0).count();
+    match value.data.len() {
+        short if short < 128 => encoded.push(short as u8),
+        _ => {
+            encoded.push(0x80 | significant as u8);
+            encoded.extend_from_slice(&length[length.len() - significant..]);
         }
     }
+    encoded.extend_from_slice(value.data);
+    Some(encoded.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn escaped(value: &str) -> String {
     let mut out = String::new();
-    let last = value.chars().count().saturating_sub(1);
-    for (at, c) in value.chars().enumerate() {
-        let special = matches!(c, ',' | '+' | '"' | '\\' | '<' | '>' | ';')
-            || (c == '#' && at == 0)
-            || (c == ' ' && (at == 0 || at == last));
-        if special {
-            out.push('\\');
+    let inner = value.trim_matches(' ');
+    // All spaces, or those around the text.
+    let begin = value.len() - value.trim_start_matches(' ').len();
+    let end = begin + inner.len();
+    for (at, c) in value.char_indices() {
+        match c {
+            '\0' => out.push_str("\\00"),
+            ',' | '=' | '+' | '<' | '>' | '#' | ';' | '"' | '\\' => out.extend(['\\', c]),
+            ' ' if at < begin || at >= end => out.push_str("\\ "),
+            other => out.push(other),
         }
-        out.push(c);
     }
     out
 }
@@ -258,6 +317,8 @@ mod tests {
             Some("c/d")
         );
         assert_eq!(apply("RULE:CN=a/x/", "CN=ab"), None, "no rule, no name");
+        assert_eq!(apply("RULE:CN=(a)/$1@$4/", "CN=a").as_deref(), Some("a@$4"));
+        assert_eq!(apply("RULE:CN=(a)/$12/", "CN=a").as_deref(), Some("a2"));
     }
 
     #[test]
@@ -267,6 +328,7 @@ mod tests {
             "RULE:a",
             "RULE:a/b",
             "RULE:(/b/",
+            "RULE:a)|(b/x/",
             "DEFAULT DEFAULT",
         ] {
             let error = PrincipalRules::parse(text).unwrap_err();
@@ -284,6 +346,8 @@ mod tests {
             "Sue\\, Grabbit \\\"and\\\" Runn"
         );
         assert_eq!(escaped(" x "), "\\ x\\ ");
-        assert_eq!(escaped("#x#"), "\\#x#");
+        assert_eq!(escaped("#x#"), "\\#x\\#");
+        assert_eq!(escaped("a=b"), "a\\=b");
+        assert_eq!(escaped("  "), "\\ \\ ");
     }
 }

@@ -238,6 +238,16 @@ async fn a_reload_changes_new_connections_and_a_bad_file_changes_nothing() {
     ));
     assert!(!tls.reload_if_changed().unwrap(), "told once");
     assert!(tls.reload().is_err(), "told whenever it is asked for");
+    assert!(!tls.reload_if_changed().unwrap(), "tried again, told once");
+    // Rights that were missing for a while need not show in the file.
+    let aside = world.path("aside.pem");
+    fs::rename(world.path("server.pem"), &aside).unwrap();
+    assert!(matches!(
+        tls.reload_if_changed(),
+        Err(TlsError::Read { .. })
+    ));
+    fs::rename(&aside, world.path("server.pem")).unwrap();
+    assert!(tls.reload_if_changed().is_err(), "another error is told");
     meet(&tls, old_client.clone()).await.unwrap();
     assert_eq!(tls.expires_at(), old_end);
 
@@ -260,7 +270,8 @@ fn what_cannot_be_used_is_told_with_the_mend() {
     let (_, other_key) = world.authority.sign("other", "localhost", 2090);
     let encrypted =
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n";
-    let cases: [(&[u8], &str); 7] = [
+    let one_line = format!("{certificate}{}", key.trim().replace('\n', "\\n"));
+    let cases: [(&[u8], &str); 9] = [
         (b"\xFE\xED\xFE\xED\0\0\0\x02", "keytool -importkeystore"),
         (b"\x30\x82\x0A\x00\x02\x01\x03\x30", "openssl pkcs12 -in"),
         (b"", "-----BEGIN CERTIFICATE-----"),
@@ -274,13 +285,19 @@ fn what_cannot_be_used_is_told_with_the_mend() {
             "not that of the first",
         ),
         (&vec![b'x'; 2 << 20], "no PEM file"),
+        (b"\x30\x80\x02\x01\x03\x30\x80", "openssl pkcs12 -in"),
+        // As secrets of one line look that came through a variable: the key is not shown.
+        (one_line.as_bytes(), "it is no PEM"),
     ];
     for (content, told) in cases {
         world.write("server.pem", content);
         let error = Tls::load(world.options()).err().expect(told).to_string();
         assert!(error.contains(told), "{told}: {error}");
         assert!(error.contains("server.pem"), "{error}");
-        assert!(!error.contains(key.trim()), "{error}");
+        let secret = key.lines().nth(1).unwrap();
+        let decimal = format!("{:?}", secret.as_bytes());
+        assert!(!error.contains(secret), "{error}");
+        assert!(!error.contains(decimal.trim_matches(['[', ']'])), "{error}");
     }
 
     // Certificate and key in files of their own.

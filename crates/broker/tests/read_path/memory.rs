@@ -16,16 +16,31 @@ const PIPE_BYTES: usize = 16 << 10;
 /// A connection whose both sides the test holds in its hands.
 fn pipe(broker: &TestBroker) -> DuplexStream {
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
-    let info = ConnectionInfo {
-        principal: std::sync::Arc::from("User:ANONYMOUS"),
+    broker.broker().serve(theirs, info(broker));
+    ours
+}
+
+fn info(broker: &TestBroker) -> ConnectionInfo {
+    ConnectionInfo {
+        principal: Arc::from("User:ANONYMOUS"),
         peer: SocketAddr::from(([127, 0, 0, 1], 1)),
         local: broker.address(),
         listener: Arc::from("PLAINTEXT"),
         advertised: None,
         id: Default::default(),
-    };
-    broker.broker().serve(theirs, info);
-    ours
+    }
+}
+
+/// TLS keeps what the socket does not take at once until it is flushed, as this buffer keeps all.
+#[tokio::test]
+async fn an_answer_does_not_stay_in_a_buffer_below() {
+    let broker = TestBroker::start().await;
+    let (mut ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+    let buffered = tokio::io::BufStream::new(theirs);
+    broker.broker().serve(buffered, info(&broker));
+    ours.write_all(&frame(18, 0, &[])).await.unwrap();
+    let answer = within("an answer", answer(&mut ours)).await;
+    assert_eq!(answer[..4], 7i32.to_be_bytes());
 }
 
 /// A frame without a client id.

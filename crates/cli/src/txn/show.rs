@@ -8,6 +8,11 @@ fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
+/// Text of a client's, which must not reach the terminal as it is.
+fn escaped(value: &Value) -> String {
+    text(value).escape_debug().to_string()
+}
+
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -143,7 +148,7 @@ fn describe(t: &Value, out: &mut dyn Write) -> Result {
         "  opened by client {:?} at {} as {}",
         text(&t["client_id"]),
         text(&t["host"]),
-        text(&t["principal"])
+        escaped(&t["principal"])
     )?;
     if t["opened_at_ms"].is_null() {
         writeln!(
@@ -229,7 +234,7 @@ pub(crate) fn partitions(value: &Value, out: &mut dyn Write) -> Result {
             holder["producer_epoch"],
             text(&holder["client_id"]),
             text(&holder["host"]),
-            text(&holder["principal"])
+            escaped(&holder["principal"])
         )?;
         writeln!(
             out,
