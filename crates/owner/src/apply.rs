@@ -202,8 +202,15 @@ impl Owner {
             {
                 observations.push(Observation::TopicDeleted(topic.clone()));
             }
+            let had_partitions = match &record {
+                MetadataRecord::PartitionsAdded { id, .. } => {
+                    let topic = self.metadata.topic_by_id(*id);
+                    topic.map_or(0, |topic| topic.partition_ids().count())
+                }
+                _ => 0,
+            };
             self.metadata.apply(&record);
-            self.apply_to_partitions(index, header, &record, observations)?;
+            self.apply_to_partitions(index, header, &record, had_partitions, observations)?;
             if !matches!(record, MetadataRecord::ProducersExpired { .. }) {
                 observations.push(Observation::MetadataChanged);
             }
@@ -212,12 +219,15 @@ impl Owner {
     }
 
     /// What a metadata record does to the partitions: they come and go with their topic, and their
-    /// leader epochs follow the journal's.
+    /// leader epochs follow the journal's. A record that makes partitions makes none of the first
+    /// `had_partitions`, also where a start does not find them: then they are deleted further on, and
+    /// begun anew in the middle of their life they could not take their next batch.
     pub(crate) fn apply_to_partitions(
         &mut self,
         index: JournalIndex,
         header: &BatchHeader,
         record: &MetadataRecord,
+        had_partitions: usize,
         observations: &mut Vec<Observation>,
     ) -> Result<(), ApplyError> {
         match record {
@@ -230,7 +240,7 @@ impl Owner {
                 // The batch bears the metadata partition's leader epoch, which is the journal's:
                 // at replay the image may be that of a later one.
                 let epoch = topic.leader_epoch(header.leader_epoch.0);
-                for id in topic.partition_ids() {
+                for id in topic.partition_ids().skip(had_partitions) {
                     self.partitions.entry(id).or_insert_with(|| {
                         if let Some(undo) = &mut self.undo {
                             undo.note(Before::Created(id));

@@ -91,7 +91,10 @@ impl Owner {
         }));
         if id.topic == TopicId::CLUSTER_METADATA {
             for record in metadata_records(index, &append.batch)? {
-                self.apply_to_partitions(index, header, &record, observations)?;
+                // A checkpoint takes the metadata's block first, then one of each partition in it
+                // that is still there: whatever this record made has a block, or is deleted.
+                let had_partitions = usize::MAX;
+                self.apply_to_partitions(index, header, &record, had_partitions, observations)?;
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use tidemark_owner::{Append, Owner, Record};
+use tidemark_owner::{Append, Command, CreatePartitions, GrowTopic, Owner, Record};
 use tidemark_types::{JournalIndex, MonoTime, Tick, TopicPartitionId};
 
 use crate::common::{Producer, World, options, through_bytes};
@@ -83,6 +83,52 @@ fn a_partition_whose_state_is_nowhere_is_found() {
     }
     let error = owner.check_replayed().unwrap_err().to_string();
     assert!(error.contains(&missing.to_string()), "{error}");
+}
+
+/// The blocks of a checkpoint are taken one after the other, the metadata's first. A topic that is
+/// deleted before it is its turn has none, whatever of its life is in the journal that is read.
+#[test]
+fn a_topic_that_grows_and_is_deleted_while_a_checkpoint_is_taken() {
+    for grows_first in [true, false] {
+        let mut w = World::new();
+        w.create_topic("t", 1);
+        let p = Producer::plain();
+        let sent = |w: &mut World| p.send(w, "t", 0, -1, &["v"]).unwrap();
+        sent(&mut w);
+        let before_all = w.records.len();
+        let grow = |w: &mut World| {
+            let topic = GrowTopic {
+                name: "t".to_owned(),
+                count: 2,
+                assignments: None,
+            };
+            w.ask(Command::CreatePartitions(CreatePartitions {
+                topics: vec![topic],
+                validate_only: false,
+            }));
+        };
+        if grows_first {
+            grow(&mut w);
+        }
+        let id = TopicPartitionId::METADATA;
+        let (stamp, metadata) = w.owner.encode_block(id).expect("it is there");
+        if !grows_first {
+            grow(&mut w);
+        }
+        sent(&mut w);
+        w.delete_topics(&["t"]);
+
+        let mut owner = Owner::new(options());
+        owner.restore_block(id, stamp, &metadata).unwrap();
+        for (id, stamp, block) in blocks(&w).into_iter().filter(|b| b.0 != id) {
+            owner.restore_block(id, stamp, &block).unwrap();
+        }
+        for record in &w.records[before_all..] {
+            owner.replay(&through_bytes(record)).unwrap();
+        }
+        owner.check_replayed().unwrap();
+        assert_eq!(owner.difference(&w.owner), None);
+    }
 }
 
 #[test]
