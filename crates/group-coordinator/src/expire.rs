@@ -31,7 +31,7 @@ impl Groups {
                 TimerKind::Session(member_id) => step.session_expired(&member_id),
             }
             let mut of_step = step.effects;
-            of_step.extend(self.store_departures(&key.group_id, wall_ms));
+            self.store_departures(&key.group_id, wall_ms, &mut of_step);
             effects.extend(self.finish(&key.group_id, of_step));
             if effects.iter().any(|e| matches!(e, Effect::Append { .. })) {
                 break;

@@ -196,8 +196,16 @@ impl Groups {
 
     /// Stores that members of the stored generation are gone, while the next one is not there yet:
     /// after a restart the group goes on with those that are left, and with its rebalance, instead
-    /// of waiting for sessions of members that will not come.
-    pub(crate) fn store_departures(&self, group_id: &str, wall_ms: i64) -> Option<Effect> {
+    /// of waiting for sessions of members that will not come. Nothing is added to effects that store
+    /// the group: what is stored now is older than those.
+    pub(crate) fn store_departures(&self, group_id: &str, wall_ms: i64, effects: &mut Vec<Effect>) {
+        let is_stored = effects.iter().any(|e| matches!(e, Effect::Append { .. }));
+        if !is_stored && let Some(departures) = self.departures(group_id, wall_ms) {
+            effects.push(departures);
+        }
+    }
+
+    fn departures(&self, group_id: &str, wall_ms: i64) -> Option<Effect> {
         let group = self.live.get(group_id)?;
         if !matches!(
             group.state,

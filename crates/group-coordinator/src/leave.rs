@@ -47,7 +47,7 @@ impl Groups {
         }
         let mut effects = step.effects;
         // Who was told that it has left does not come back with a restart.
-        effects.extend(self.store_departures(&request.group_id, wall_ms));
+        self.store_departures(&request.group_id, wall_ms, &mut effects);
         effects.push(reply(ErrorCode::None, members));
         self.finish(&request.group_id, effects)
     }

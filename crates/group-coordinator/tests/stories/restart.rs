@@ -98,6 +98,22 @@ fn a_member_whose_session_ended_does_not_come_back() {
 }
 
 #[test]
+fn a_leave_that_ends_the_join_phase_does_not_take_the_new_generation_back() {
+    let mut t = Coordinator::new();
+    let (a, b) = t.stable_group_of_two();
+    let (c, join_c) = t.start_joining("c");
+    t.join(join_of("a", &a));
+    assert_eq!(t.leave(&b), ErrorCode::None);
+    assert_eq!(t.joined(join_c).generation_id, 2);
+    t.restart();
+    // Both were told of generation 2, and the new member's id is known.
+    for member in [&a, &c] {
+        assert_eq!(t.heartbeat(member, 2), ErrorCode::RebalanceInProgress);
+    }
+    assert_eq!(t.heartbeat(&b, 1), ErrorCode::UnknownMemberId);
+}
+
+#[test]
 fn everyone_of_a_generation_left_while_a_new_member_joins() {
     let mut t = Coordinator::new();
     let (a, b) = t.stable_group_of_two();
