@@ -256,6 +256,7 @@ pub fn owner_options(settings: &Settings) -> OwnerOptions {
             max_partitions_per_topic: settings.max_partitions_per_topic,
             max_partitions: settings.max_partitions,
         },
+        topic_defaults: settings.topic_defaults.clone(),
         transaction_max_timeout_ms: settings.transaction_max_timeout_ms,
         renew_leases: settings.transaction_lease_mode == TransactionLease::Renewed,
         exclusive: ExclusiveOptions {

@@ -22,6 +22,11 @@ pub struct TopicDefaults {
 }
 
 impl TopicDefaults {
+    /// The configuration of a topic with these overrides, in Kafka's words.
+    pub fn resolve(&self, overrides: &BTreeMap<String, String>) -> TopicConfig {
+        TopicOverrides::parse(overrides).over(&self.config)
+    }
+
     /// Takes the broker's settings through `set`, which answers only for keys that were set. The
     /// error names the broker's key, its value and what is wrong.
     pub fn new(

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use tidemark_group_coordinator::Groups;
-use tidemark_metadata::{MetadataImage, TopicLimits};
+use tidemark_metadata::{MetadataImage, TopicDefaults, TopicLimits};
 use tidemark_txn_coordinator::Coordinator;
 use tidemark_txn_coordinator::guard::ConnectionGuard;
 use tidemark_types::{
@@ -45,6 +45,8 @@ pub use record::{Append, Record, RecordError};
 #[derive(Clone, Debug)]
 pub struct OwnerOptions {
     pub topics: TopicLimits,
+    /// What topics get where they set nothing, as the broker was started; dynamic settings go over it.
+    pub topic_defaults: TopicDefaults,
     pub transaction_max_timeout_ms: i32,
     /// `transaction.lease.mode=renew`: a transaction's timeout counts from what was last written or
     /// enrolled in it, up to `transaction_max_timeout_ms` from its start.

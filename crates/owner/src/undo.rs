@@ -165,6 +165,8 @@ impl Owner {
         self.tick_floor = self.tick_floor.max(self.last_tick);
         let mut undo = self.undo.take().expect("the journal may lose records");
         let mut transactional_ids = BTreeSet::new();
+        // Ids whose session was lost.
+        let mut sessions = BTreeSet::new();
         let mut groups = BTreeSet::new();
         let mut partitions = BTreeSet::new();
         let mut created = BTreeSet::new();
@@ -173,7 +175,14 @@ impl Owner {
             let record = undo.records.pop_back().expect("it was just looked at");
             for before in record.what.into_iter().rev() {
                 match &before {
-                    Before::Transaction(id, _) => drop(transactional_ids.insert(id.clone())),
+                    Before::Transaction(id, before) => {
+                        let session = |meta: &TxnMeta| (meta.producer_id, meta.epoch);
+                        let now_is = self.coordinator.get(id).map(session);
+                        if now_is != before.as_deref().map(session) {
+                            sessions.insert(id.clone());
+                        }
+                        transactional_ids.insert(id.clone());
+                    }
                     Before::Batch {
                         id,
                         producer: Some((producer_id, _)),
@@ -207,6 +216,10 @@ impl Owner {
             .extend(created.into_iter().map(Observation::NeverCreated));
         for deletion in std::mem::take(&mut self.deletions) {
             step.replies.push(deletion.given_up());
+        }
+        for id in &sessions {
+            // The next session may get the same producer id and epoch, over whatever connection.
+            self.guard.forget(id);
         }
         if self.armed {
             for id in transactional_ids {

@@ -148,7 +148,8 @@ pub enum EndedBy {
     Timeout = 3,
     /// A person or a tool, also by WriteTxnMarkers.
     Operator = 4,
-    /// An exclusive operation (DeleteTopics and the like) cut through it.
+    /// An exclusive operation cut through it: DeleteTopics, or one that
+    /// `transaction.exclusive.operations` names.
     Exclusive = 5,
     /// A restart that may have lost records of it (`journal.sync` other than `always`).
     Loss = 6,

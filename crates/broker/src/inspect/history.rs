@@ -283,9 +283,9 @@ fn what_happened(before: Option<&Change>, change: &Change) -> String {
             by if by == EndedBy::Loss as i8 => {
                 ended("aborted by a restart that may have lost records of it")
             }
-            by if by == EndedBy::Exclusive as i8 => {
-                ended("aborted: a topic that it was writing to was deleted")
-            }
+            by if by == EndedBy::Exclusive as i8 => ended(
+                "aborted: a topic of it was deleted, or another operation on one cut through it",
+            ),
             _ => ended("aborted by its client"),
         };
     }

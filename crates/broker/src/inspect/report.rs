@@ -37,7 +37,7 @@ impl Inspector {
             timeout_ms: meta.timeout_ms,
             opened_at_ms: times.map(|t| t.opened_at_ms),
             age_ms: times.map(|t| t.age_ms),
-            times_out_in_ms: times.map(|t| t.times_out_in_ms),
+            times_out_in_ms: found.times_out_in_ms,
             last_update_ms: meta.last_update_wall_ms,
             transaction_number: meta.txn_number,
             principal: meta.who.principal.to_string(),
@@ -49,7 +49,10 @@ impl Inspector {
                 EndedBy::NewSession => "aborted by a new session",
                 EndedBy::Timeout => "aborted by its timeout",
                 EndedBy::Operator => "aborted by an operator",
-                EndedBy::Exclusive => "aborted by the deletion of a topic",
+                EndedBy::Exclusive => {
+                    "aborted by the deletion of a topic, or another operation on one that cut \
+                     through it"
+                }
                 EndedBy::Loss => "aborted by a restart that may have lost records of it",
             },
             partitions: partitions.collect::<Result<_, _>>()?,
@@ -62,7 +65,6 @@ impl Inspector {
             Times {
                 opened_at_ms: meta.start_wall_ms,
                 age_ms,
-                times_out_in_ms: i64::from(meta.timeout_ms) - age_ms,
             }
         })
     }
@@ -177,7 +179,7 @@ impl Inspector {
             opened_at_ms: times.map(|t| t.opened_at_ms),
             age_ms: times.map(|t| t.age_ms),
             timeout_ms: meta.map(|m| m.timeout_ms),
-            times_out_in_ms: times.map(|t| t.times_out_in_ms),
+            times_out_in_ms: open.times_out_in_ms,
             first_offset: open.first_offset,
             records: written.records,
             bytes: written.bytes,
@@ -190,7 +192,6 @@ impl Inspector {
 struct Times {
     opened_at_ms: i64,
     age_ms: i64,
-    times_out_in_ms: i64,
 }
 
 pub(super) fn of_abort(transaction: TransactionReport, aborted: bool) -> AbortReport {

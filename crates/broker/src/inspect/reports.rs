@@ -16,7 +16,7 @@ pub struct TransactionReport {
     /// Wall clock of the first partition's enrolment; null when no transaction is ongoing.
     pub opened_at_ms: Option<i64>,
     pub age_ms: Option<i64>,
-    /// Negative when it is overdue.
+    /// By the deadline that the broker acts at, a lease counted in; negative when it is overdue.
     pub times_out_in_ms: Option<i64>,
     pub last_update_ms: i64,
     /// Counts the transactions of this id from 1.

@@ -1,8 +1,6 @@
 //! IncrementalAlterConfigs and AlterConfigs, of topics and of brokers. They are in force with the
 //! record: a batch that is checked after the answer is checked by the new configuration.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use tidemark_metadata::{ConfigChange, MetadataRecord, Refusal};
 use tidemark_types::{ErrorCode, NodeId};
 
@@ -59,10 +57,7 @@ impl Owner {
                 if records.is_empty() || request.validate_only {
                     return Ok(());
                 }
-                if !records
-                    .iter()
-                    .all(|record| self.has_room_for(&draft, cuts.bytes(), record))
-                {
+                if !self.has_room_for(&draft, cuts.bytes(), &records) {
                     let message = "the configuration does not fit one journal record with what \
                                    stands before it in the request";
                     return Err((ErrorCode::InvalidRequest, message.to_owned()));
@@ -80,7 +75,8 @@ impl Owner {
         altered
     }
 
-    /// The topic whose `cleanup.policy` these records change, where that is exclusive.
+    /// The topic whose `cleanup.policy` these records change, where that is exclusive. What counts
+    /// is what is in force: to write down what was in force already cuts through nobody.
     fn changed_policy<'a>(
         &self,
         resource: &'a AlterResource,
@@ -93,9 +89,14 @@ impl Owner {
         let MetadataRecord::TopicConfigSet { config, .. } = record else {
             return None;
         };
-        let before = policy(&self.metadata.topic(name)?.config);
-        (self.options.exclusive.cleanup_policy && policy(config) != before)
-            .then_some((name, record))
+        if !self.options.exclusive.cleanup_policy {
+            return None;
+        }
+        let topic = self.metadata.topic(name)?;
+        let defaults = self.metadata.topic_defaults(&self.options.topic_defaults);
+        let before = topic.resolve(&defaults).cleanup_policy;
+        let after = defaults.resolve(config).cleanup_policy;
+        (after != before).then_some((name, record))
     }
 
     fn decide_alter(&self, resource: &AlterResource) -> Result<Vec<MetadataRecord>, Refusal> {
@@ -116,11 +117,4 @@ impl Owner {
             }
         }
     }
-}
-
-/// What a topic's own configs say of its old data; `None` where they leave it to the broker.
-fn policy(config: &BTreeMap<String, String>) -> Option<BTreeSet<&str>> {
-    config
-        .get("cleanup.policy")
-        .map(|words| words.split(',').map(str::trim).collect())
 }

@@ -2,6 +2,7 @@
 //! the operation is exclusive.
 
 use tidemark_metadata::Refusal;
+use tidemark_types::ErrorCode;
 
 use crate::Owner;
 use crate::command::{Now, Step};
@@ -45,6 +46,12 @@ impl Owner {
                 )?;
                 if request.validate_only {
                     return Ok(());
+                }
+                if !self.has_room_for(&draft, cuts.bytes(), [&record]) {
+                    let message = "with what stands before it in the request the topic's new \
+                                   partitions do not fit one journal record; name fewer topics at \
+                                   a time";
+                    return Err((ErrorCode::InvalidRequest, message.to_owned()));
                 }
                 if self.options.exclusive.create_partitions {
                     let operation = ExclusiveOperation::CreatePartitions;

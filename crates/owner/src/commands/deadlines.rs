@@ -71,6 +71,14 @@ impl Owner {
         self.rearm(transactional_id, now);
     }
 
+    /// Until the ongoing transaction of an id times out, as things are now; negative when it is
+    /// overdue.
+    pub(crate) fn times_out_in_ms(&self, transactional_id: &str, now: &Now<'_>) -> Option<i64> {
+        let at = self.deadline_of.get(transactional_id)?.at;
+        let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        Some(ms(at.since(now.mono)) - ms(now.mono.since(at)))
+    }
+
     fn set_deadline(&mut self, transactional_id: &Arc<str>, next: Option<Deadline>) {
         if let Some(armed) = self.deadline_of.remove(transactional_id) {
             self.deadlines.remove(&(armed.at, transactional_id.clone()));

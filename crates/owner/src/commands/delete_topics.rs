@@ -7,6 +7,7 @@
 //! by record, then the topic goes. A crash in between leaves a topic whose deletion was asked for
 //! and not answered.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -78,6 +79,8 @@ impl Deletion {
 /// A topic that this step deletes, and the tombstones of its offsets.
 struct Doomed {
     topic: Arc<TopicImage>,
+    /// The transactions that this deletion cuts through, but for those that one before it does.
+    cuts: Vec<Arc<str>>,
     tombstones: Vec<(TopicPartitionId, Vec<u8>)>,
 }
 
@@ -149,6 +152,7 @@ impl Owner {
         let mut bytes = draft.bytes;
         let mut cut = BTreeSet::new();
         let mut doomed = Vec::new();
+        let all = OnceCell::new();
         while let Some(request) = deletion.remaining.front() {
             let found = self.find(request).and_then(|topic| {
                 if deletion.repeated.contains(&topic.id) {
@@ -166,9 +170,11 @@ impl Owner {
             let (error, message) = match found {
                 Err((error, message)) => (error, Some(message)),
                 Ok(topic) => {
-                    let through = self.transactions_through(&topic.name);
-                    let new_cuts = through.iter().filter(|id| !cut.contains(*id));
-                    let aborts: usize = new_cuts.map(|id| self.abort_bytes(id)).sum();
+                    let all = all.get_or_init(|| self.transactions_through());
+                    let through = all.topic(&topic.name);
+                    let cuts = through.iter().filter(|id| !cut.contains(*id));
+                    let cuts: Vec<_> = cuts.cloned().collect();
+                    let aborts: usize = cuts.iter().map(|id| self.abort_bytes(id)).sum();
                     let tombstones = self.tombstones(&topic.name, draft.wall_ms);
                     let batches = tombstones.iter().map(|(_, b)| APPEND_HEAD_BYTES + b.len());
                     let light = through.is_empty() && tombstones.is_empty();
@@ -178,8 +184,12 @@ impl Owner {
                         break;
                     }
                     bytes += more;
-                    cut.extend(through);
-                    doomed.push(Doomed { topic, tombstones });
+                    cut.extend(cuts.iter().cloned());
+                    doomed.push(Doomed {
+                        topic,
+                        cuts,
+                        tombstones,
+                    });
                     (ErrorCode::None, None)
                 }
             };
@@ -205,8 +215,13 @@ impl Owner {
             .map(|d| MetadataRecord::TopicDeleted { id: d.topic.id })
             .collect();
         self.append_metadata(draft, &records);
-        for Doomed { topic, tombstones } in doomed {
-            for id in self.transactions_through(&topic.name) {
+        for doomed in doomed {
+            let Doomed {
+                topic,
+                cuts,
+                tombstones,
+            } = doomed;
+            for id in cuts {
                 self.cut(draft, &id, &topic.name, now, step);
             }
             for (id, batch) in tombstones {
@@ -219,12 +234,12 @@ impl Owner {
     /// none is left its offsets.
     fn lighten(&mut self, draft: &mut Draft, topic: &TopicImage, now: &Now<'_>, step: &mut Step) {
         let before = draft.bytes;
-        for id in self.transactions_through(&topic.name) {
-            let fits = draft.bytes + self.abort_bytes(&id) <= self.max_record_bytes;
+        for id in self.transactions_through().topic(&topic.name) {
+            let fits = draft.bytes + self.abort_bytes(id) <= self.max_record_bytes;
             if !fits && draft.bytes > before {
                 return;
             }
-            self.cut(draft, &id, &topic.name, now, step);
+            self.cut(draft, id, &topic.name, now, step);
         }
         if draft.bytes > before {
             return;

@@ -6,7 +6,7 @@
 //! The deletion of a topic always is one (`delete_topics.rs`). Others are by configuration
 //! (`transaction.exclusive.operations`), as Kafka lets transactions go on through them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tidemark_metadata::{MetadataRecord, Refusal};
@@ -27,7 +27,8 @@ pub struct ExclusiveOptions {
     /// It cuts through transactions that have enrolled a partition of the topic: keys may go
     /// elsewhere from then on.
     pub create_partitions: bool,
-    /// As `create_partitions`, where `cleanup.policy` changes.
+    /// As `create_partitions`, where the topic's own configs change what `cleanup.policy` is in
+    /// force. A change of the broker's default cuts through nobody.
     pub cleanup_policy: bool,
 }
 
@@ -55,6 +56,18 @@ impl ExclusiveOperation {
 pub(crate) struct Cuts {
     ids: BTreeMap<Arc<str>, AbortedBy>,
     bytes: usize,
+    /// Of the request: none ends or begins before the request's own cuts.
+    through: Option<Through>,
+}
+
+/// The ids whose ongoing transaction has enrolled a partition of a topic, by topic.
+#[derive(Debug, Default)]
+pub(crate) struct Through(HashMap<Arc<str>, Vec<Arc<str>>>);
+
+impl Through {
+    pub(crate) fn topic(&self, topic: &str) -> &[Arc<str>] {
+        self.0.get(topic).map_or(&[], Vec::as_slice)
+    }
 }
 
 impl Cuts {
@@ -64,14 +77,22 @@ impl Cuts {
 }
 
 impl Owner {
-    /// The ids whose ongoing transaction has enrolled a partition of the topic.
-    pub(crate) fn transactions_through(&self, topic: &str) -> Vec<Arc<str>> {
-        self.coordinator
-            .iter()
-            .filter(|meta| meta.state == TxnState::Ongoing)
-            .filter(|meta| meta.partitions.iter().any(|(name, _)| **name == *topic))
-            .map(|meta| meta.transactional_id.clone())
-            .collect()
+    /// Which topics the ongoing transactions go through: one walk over all ids, whatever the number
+    /// of topics that a request names.
+    pub(crate) fn transactions_through(&self) -> Through {
+        let mut through = Through::default();
+        let ongoing = self.coordinator.iter();
+        for meta in ongoing.filter(|meta| meta.state == TxnState::Ongoing) {
+            let mut last = None;
+            // A topic's partitions stand together.
+            for (topic, _) in &meta.partitions {
+                if last.replace(topic) != Some(topic) {
+                    let ids = through.0.entry(topic.clone()).or_default();
+                    ids.push(meta.transactional_id.clone());
+                }
+            }
+        }
+        through
     }
 
     /// The ids whose open transaction has written below `offset` in the partition.
@@ -99,8 +120,7 @@ impl Owner {
     }
 
     /// Adds transactions to those that are cut, if the record has room for their ends beside `more`
-    /// bytes of the operation. REQUEST_TIMED_OUT, which clients repeat, and nothing is added, if it
-    /// has not.
+    /// bytes of the operation. False, and nothing is added, if it has not.
     pub(crate) fn add_cuts(
         &self,
         cuts: &mut Cuts,
@@ -108,20 +128,21 @@ impl Owner {
         by: &AbortedBy,
         draft: &Draft,
         more: usize,
-    ) -> Result<(), ErrorCode> {
+    ) -> bool {
         let new = ids.into_iter().filter(|id| !cuts.ids.contains_key(id));
         let new: Vec<_> = new.collect();
         let bytes: usize = new.iter().map(|id| self.abort_bytes(id)).sum();
         let all = draft.bytes + more + cuts.bytes + bytes;
         if bytes > 0 && all > self.max_record_bytes {
-            return Err(ErrorCode::RequestTimedOut);
+            return false;
         }
         cuts.bytes += bytes;
         cuts.ids.extend(new.into_iter().map(|id| (id, by.clone())));
-        Ok(())
+        true
     }
 
-    /// As [`Owner::add_cuts`], for all that is open in a topic that `record` changes.
+    /// As [`Owner::add_cuts`], for all that is open in a topic that `record` changes. INVALID_REQUEST
+    /// if that is too much: no client repeats these requests by itself.
     pub(crate) fn cut_topic(
         &self,
         cuts: &mut Cuts,
@@ -130,20 +151,26 @@ impl Owner {
         draft: &Draft,
         record: &MetadataRecord,
     ) -> Result<(), Refusal> {
-        let ids = self.transactions_through(topic);
+        let through = cuts
+            .through
+            .get_or_insert_with(|| self.transactions_through());
+        let ids = through.topic(topic).to_vec();
         let by = AbortedBy::Exclusive {
             operation,
             topic: Arc::from(topic),
         };
-        self.add_cuts(cuts, ids, &by, draft, metadata_bytes(record))
-            .map_err(|code| {
+        match self.add_cuts(cuts, ids, &by, draft, metadata_bytes(record)) {
+            true => Ok(()),
+            false => {
                 let message = "the open transactions that this cuts through do not end in one \
                                journal record; try again with fewer topics, or later";
-                (code, message.to_owned())
-            })
+                Err((ErrorCode::InvalidRequest, message.to_owned()))
+            }
+        }
     }
 
-    /// Aborts what the operations of a request cut through. They stand in the draft already: replay follows the record's canonical order, in which the metadata comes first.
+    /// Aborts what the operations of a request cut through. They stand in the draft already: replay
+    /// follows the record's canonical order, in which the metadata comes first.
     pub(crate) fn cut_through(
         &mut self,
         draft: &mut Draft,

@@ -38,6 +38,9 @@ pub struct Inspected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InspectedTransaction {
     pub meta: TxnMeta,
+    /// Time to its deadline, by the monotonic clock and with the lease it has; negative when it is
+    /// overdue. `None` if nothing is ongoing.
+    pub times_out_in_ms: Option<i64>,
     /// One per enrolled partition.
     pub enrolled: Vec<Enrolled>,
 }
@@ -69,6 +72,8 @@ pub struct OpenHere {
     pub last_wall_ms: i64,
     /// `None` only if no coordinator knows it (I11 says that there is none such).
     pub meta: Option<TxnMeta>,
+    /// As of the transaction.
+    pub times_out_in_ms: Option<i64>,
 }
 
 /// An operator ends an ongoing transaction.
@@ -81,13 +86,14 @@ pub struct AbortTransaction {
 }
 
 impl Owner {
-    pub(crate) fn inspect(&self, what: &Inspect) -> Inspected {
+    pub(crate) fn inspect(&self, what: &Inspect, now: &Now<'_>) -> Inspected {
         let mut found = Inspected::default();
         match what {
             Inspect::Ongoing => {
                 let ongoing = self.coordinator.iter();
                 let ongoing = ongoing.filter(|meta| meta.state == TxnState::Ongoing);
-                found.transactions = ongoing.map(|meta| self.inspect_transaction(meta)).collect();
+                let ongoing = ongoing.map(|meta| self.inspect_transaction(meta, now));
+                found.transactions = ongoing.collect();
                 let by_name = |t: &InspectedTransaction| t.meta.transactional_id.clone();
                 found.transactions.sort_by_key(by_name);
             }
@@ -95,13 +101,13 @@ impl Owner {
                 let meta = self.coordinator.get(id);
                 found
                     .transactions
-                    .extend(meta.map(|meta| self.inspect_transaction(meta)));
+                    .extend(meta.map(|meta| self.inspect_transaction(meta, now)));
             }
             Inspect::Producer(producer_id) => {
                 let meta = self.coordinator.by_producer_id(*producer_id);
                 found
                     .transactions
-                    .extend(meta.map(|meta| self.inspect_transaction(meta)));
+                    .extend(meta.map(|meta| self.inspect_transaction(meta, now)));
             }
             Inspect::Partitions { topic, partition } => {
                 let Some(topic) = self.metadata.topic(topic) else {
@@ -113,7 +119,7 @@ impl Owner {
                     .filter_map(|id| self.partitions.get(&id))
                     .map(|found| InspectedPartition {
                         partition: found.id.partition,
-                        open: self.open_in(found),
+                        open: self.open_in(found, now),
                     })
                     .collect();
             }
@@ -121,7 +127,7 @@ impl Owner {
         found
     }
 
-    fn inspect_transaction(&self, meta: &TxnMeta) -> InspectedTransaction {
+    fn inspect_transaction(&self, meta: &TxnMeta, now: &Now<'_>) -> InspectedTransaction {
         let enrolled = meta.partitions.iter().map(|(topic, partition)| {
             let id = self.metadata.partition(topic, *partition);
             let here = id.and_then(|id| self.partitions.get(&id));
@@ -136,21 +142,25 @@ impl Owner {
         });
         InspectedTransaction {
             enrolled: enrolled.collect(),
+            times_out_in_ms: self.times_out_in_ms(&meta.transactional_id, now),
             meta: meta.clone(),
         }
     }
 
-    fn open_in(&self, partition: &crate::Partition) -> Vec<OpenHere> {
+    fn open_in(&self, partition: &crate::Partition, now: &Now<'_>) -> Vec<OpenHere> {
         let open = partition.producers.open_transactions();
         open.map(|open| {
             let entry = partition.producers.get(open.producer_id);
             let meta = self.coordinator.by_producer_id(open.producer_id);
+            let meta = meta.filter(|meta| meta.state == TxnState::Ongoing);
             OpenHere {
                 first_offset: open.first_offset,
                 producer_id: open.producer_id,
                 epoch: entry.map_or(ProducerEpoch::NONE, |entry| entry.epoch()),
                 last_wall_ms: entry.map_or(0, |entry| entry.last_wall_ms()),
-                meta: meta.filter(|meta| meta.state == TxnState::Ongoing).cloned(),
+                times_out_in_ms: meta
+                    .and_then(|meta| self.times_out_in_ms(&meta.transactional_id, now)),
+                meta: meta.cloned(),
             }
         })
         .collect()

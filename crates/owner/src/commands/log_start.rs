@@ -2,8 +2,8 @@
 //!
 //! Only the log start moves. A transaction that is cut by it stays open and ends as any other: its
 //! last stable offset is the log start meanwhile. (Unless DeleteRecords is an exclusive operation:
-//! then it is aborted, as what is left of it is not what its producer wrote.) Producers keep their windows, so that the next
-//! sequence follows the last one though its record is gone.
+//! then it is aborted, as what is left of it is not what its producer wrote.) Producers keep their
+//! windows, so that the next sequence follows the last one though its record is gone.
 
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ pub struct MoveLogStarts {
 
 impl Owner {
     /// Per partition its low watermark, which is the log start, or UNKNOWN_TOPIC_OR_PARTITION,
-    /// OFFSET_OUT_OF_RANGE beyond the high watermark. The high watermark is the end of the log:
+    /// OFFSET_OUT_OF_RANGE beyond the high watermark, or REQUEST_TIMED_OUT, on which clients ask
+    /// again, for what does not fit the record beside the rest. The high watermark is the end of the log:
     /// the answer waits until all of it is durable.
     pub(crate) fn delete_records(
         &mut self,
@@ -76,7 +77,9 @@ impl Owner {
                         topic: self.topic_name(*id),
                     };
                     let bytes = BATCH_HEAD_BYTES + count * MOVE_BYTES;
-                    self.add_cuts(&mut cuts, ids, &by, &draft, bytes)?;
+                    if !self.add_cuts(&mut cuts, ids, &by, &draft, bytes) {
+                        return Err(ErrorCode::RequestTimedOut);
+                    }
                 }
                 moves.push(log_start_moved(partition, offset));
             }

@@ -128,7 +128,7 @@ impl Owner {
             Command::WriteTxnMarkers(request) => {
                 Reply::WriteTxnMarkers(self.write_txn_markers(&request, now, &mut step))
             }
-            Command::Inspect(what) => Reply::Inspect(self.inspect(&what)),
+            Command::Inspect(what) => Reply::Inspect(self.inspect(&what, now)),
             Command::AbortTransaction(request) => {
                 Reply::AbortTransaction(self.abort_transaction(&request, now, &mut step))
             }

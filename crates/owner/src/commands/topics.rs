@@ -120,7 +120,7 @@ impl Owner {
                         partitions: -1,
                         config: BTreeMap::new(),
                     },
-                    Ok((.., record)) if !self.has_room_for(&draft, 0, &record) => CreatedTopic {
+                    Ok((.., record)) if !self.has_room_for(&draft, 0, [&record]) => CreatedTopic {
                         name: topic.name.clone(),
                         error: ErrorCode::InvalidRequest,
                         message: Some(
@@ -153,9 +153,15 @@ impl Owner {
         created
     }
 
-    /// True if the record fits beside the draft and `more` bytes that are still to come.
-    pub(crate) fn has_room_for(&self, draft: &Draft, more: usize, record: &MetadataRecord) -> bool {
-        draft.bytes + more + metadata_bytes(record) <= self.max_record_bytes
+    /// True if the records fit beside the draft and `more` bytes that are still to come.
+    pub(crate) fn has_room_for<'a>(
+        &self,
+        draft: &Draft,
+        more: usize,
+        records: impl IntoIterator<Item = &'a MetadataRecord>,
+    ) -> bool {
+        let bytes: usize = records.into_iter().map(metadata_bytes).sum();
+        draft.bytes + more + bytes <= self.max_record_bytes
     }
 
     fn decide_create(

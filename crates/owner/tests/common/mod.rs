@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tidemark_group_coordinator::GroupConfig;
-use tidemark_metadata::TopicLimits;
+use tidemark_metadata::{TopicDefaults, TopicLimits};
 use tidemark_owner::*;
 use tidemark_types::{ErrorCode, JournalIndex, MonoTime, NodeId, Tick, TopicPartitionId};
 
@@ -22,6 +22,7 @@ pub const WALL_START_MS: i64 = 1_700_000_000_000;
 pub fn options() -> OwnerOptions {
     OwnerOptions {
         topics: TopicLimits::default(),
+        topic_defaults: TopicDefaults::default(),
         transaction_max_timeout_ms: 900_000,
         renew_leases: false,
         exclusive: ExclusiveOptions::default(),

@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use tidemark_group_coordinator::GroupConfig;
-use tidemark_metadata::TopicLimits;
+use tidemark_metadata::{TopicDefaults, TopicLimits};
 use tidemark_owner::*;
 use tidemark_record_batch::{
     BatchBuilder, BatchHeader, control_batch, parse_control, patch_position, records,
@@ -113,6 +113,7 @@ fn home() -> TopicPartitionId {
 fn options() -> OwnerOptions {
     OwnerOptions {
         topics: TopicLimits::default(),
+        topic_defaults: TopicDefaults::default(),
         transaction_max_timeout_ms: TIMEOUT_MS,
         renew_leases: false,
         exclusive: ExclusiveOptions::default(),

@@ -56,11 +56,27 @@ impl Checkpoint {
     }
 }
 
-fn play(moves: &[Move], small_slots: bool, may_lose: bool) -> Player {
-    let mut player = Player::new(may_lose, small_slots);
+/// What the world is like.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    small_slots: bool,
+    may_lose: bool,
+    /// Operations cut through transactions.
+    exclusive: bool,
+    renew_leases: bool,
+}
+
+fn play(moves: &[Move], setting: Setting) -> Player {
+    let Setting {
+        small_slots,
+        may_lose,
+        exclusive,
+        renew_leases,
+    } = setting;
+    let mut player = Player::new(may_lose, exclusive, renew_leases);
     if small_slots {
-        // A transaction or two to a record.
-        player.world.set_max_record_bytes(70_000);
+        // A transaction to a record.
+        player.world.set_max_record_bytes(60_000);
     }
     let mut checkpoint = Checkpoint::default();
     for (n, a_move) in moves.iter().enumerate() {
@@ -110,8 +126,10 @@ proptest! {
         moves in prop::collection::vec(a_move(), 1..120),
         small_slots in any::<bool>(),
         may_lose in any::<bool>(),
+        exclusive in any::<bool>(),
+        renew_leases in any::<bool>(),
     ) {
-        play(&moves, small_slots, may_lose);
+        play(&moves, Setting { small_slots, may_lose, exclusive, renew_leases });
     }
 }
 
@@ -125,9 +143,15 @@ fn the_moves_reach_what_they_are_about() {
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let strategy = prop::collection::vec(a_move(), 100..120);
     let mut reached = BTreeMap::new();
-    for n in 0..200 {
+    for n in 0..600 {
         let moves = strategy.new_tree(&mut runner).unwrap().current();
-        for (what, times) in play(&moves, n % 2 == 0, n % 3 == 0).reached {
+        let setting = Setting {
+            small_slots: n % 2 == 0,
+            may_lose: n % 3 == 0,
+            exclusive: n % 4 < 2,
+            renew_leases: n % 5 < 3,
+        };
+        for (what, times) in play(&moves, setting).reached {
             *reached.entry(what).or_insert(0) += times;
         }
     }

@@ -1,12 +1,14 @@
 //! The moves, and who makes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use tidemark_group_coordinator::{HeartbeatRequest, LeaveMember, LeaveRequest, SyncRequest};
+use tidemark_metadata::ConfigChange;
 use tidemark_owner::*;
-use tidemark_txn_coordinator::TxnState;
+use tidemark_txn_coordinator::{Dialect, TxnState};
 use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, TopicPartitionId};
 
 use crate::common::{Producer, World, join, options};
@@ -14,6 +16,15 @@ use crate::common::{Producer, World, join, options};
 const IDS: [&str; 3] = ["tx-a", "tx-b", "tx-c"];
 const TOPICS: [(&str, i32); 3] = [("t", 2), ("u", 1), ("v", 3)];
 const GROUPS: [&str; 2] = ["g", "h"];
+/// A topic's config and what it is set to; nothing: back to the default.
+const CONFIGS: [(&str, &str); 6] = [
+    ("cleanup.policy", "delete"),
+    ("cleanup.policy", "compact"),
+    ("cleanup.policy", "compact,delete"),
+    ("cleanup.policy", ""),
+    ("cleanup.policy", "burn"),
+    ("retention.ms", "3600000"),
+];
 
 /// Short, so that a move or two of the clock are enough.
 const EXPIRY: ExpiryOptions = ExpiryOptions {
@@ -62,6 +73,11 @@ pub enum Move {
         back: i32,
         plain: bool,
     },
+    /// What a good client does: it enrols partitions, and writes to each.
+    Write {
+        id: usize,
+        partitions: Vec<usize>,
+    },
     Idempotent {
         partition: usize,
         back: i32,
@@ -82,6 +98,16 @@ pub enum Move {
     },
     Create(Vec<usize>),
     Delete(Vec<usize>),
+    /// CreatePartitions of some topics, each with so many partitions more than it has.
+    Grow {
+        topics: BTreeSet<usize>,
+        more: i32,
+    },
+    /// AlterConfigs of some topics.
+    Alter {
+        topics: BTreeSet<usize>,
+        config: usize,
+    },
     /// DeleteRecords up to so much of the log, in tenths; above ten beyond its end.
     DeleteRecords {
         partition: usize,
@@ -129,6 +155,7 @@ pub fn a_move() -> impl Strategy<Value = Move> {
     let who = || prop_oneof![6 => Just(0usize), 1 => 1usize..3];
     let partition = || 0usize..6;
     let partitions = || prop::collection::vec(0usize..6, 1..4);
+    let topics = || prop::collection::btree_set(0usize..3, 1..3);
     let back = || prop_oneof![6 => Just(0), 2 => Just(1), 1 => -1i32..7];
     prop_oneof![
         5 => (id(), prop::option::weighted(0.3, 0usize..3), any::<bool>())
@@ -141,6 +168,7 @@ pub fn a_move() -> impl Strategy<Value = Move> {
         7 => (id(), who(), any::<bool>()).prop_map(|(id, who, commit)| Move::End { id, who, commit }),
         16 => (id(), who(), partitions(), back(), prop::bool::weighted(0.1))
             .prop_map(|(id, who, partitions, back, plain)| Move::Produce { id, who, partitions, back, plain }),
+        12 => (id(), partitions()).prop_map(|(id, partitions)| Move::Write { id, partitions }),
         4 => (partition(), back()).prop_map(|(partition, back)| Move::Idempotent { partition, back }),
         2 => partition().prop_map(|partition| Move::NoProducer { partition }),
         1 => (partition(), 0i32..4)
@@ -149,6 +177,8 @@ pub fn a_move() -> impl Strategy<Value = Move> {
         2 => group().prop_map(|group| Move::OffsetFetch { group }),
         4 => prop::collection::vec(0usize..3, 1..3).prop_map(Move::Create),
         1 => prop::collection::vec(0usize..3, 1..3).prop_map(Move::Delete),
+        2 => (topics(), 0i32..3).prop_map(|(topics, more)| Move::Grow { topics, more }),
+        3 => (topics(), 0..CONFIGS.len()).prop_map(|(topics, config)| Move::Alter { topics, config }),
         6 => (partition(), -1i64..12)
             .prop_map(|(partition, tenths)| Move::DeleteRecords { partition, tenths }),
         2 => (partitions(), 0i64..12)
@@ -189,6 +219,15 @@ pub const WORTH_REACHING: &[&str] = &[
     "retained",
     "transaction cut by a deletion",
     "transaction cut by DeleteRecords",
+    "transaction above the deleted records",
+    "partitions created",
+    "partitions created under an open transaction",
+    "transaction cut by CreatePartitions",
+    "config altered",
+    "cleanup.policy changed under an open transaction",
+    "cleanup.policy written down",
+    "transaction cut by cleanup.policy",
+    "refused, its cuts fit no record",
     "joined",
     "parked",
     "producers forgotten",
@@ -221,11 +260,11 @@ fn nth(partition: usize) -> (&'static str, i32) {
 }
 
 impl Player {
-    /// `exclusive`: operations cut through transactions, and leases are renewed.
-    pub fn new(may_lose: bool, exclusive: bool) -> Player {
+    /// `exclusive`: operations cut through transactions.
+    pub fn new(may_lose: bool, exclusive: bool, renew_leases: bool) -> Player {
         let mut world = World::with(OwnerOptions {
             expiry: EXPIRY,
-            renew_leases: exclusive,
+            renew_leases,
             exclusive: ExclusiveOptions {
                 delete_records: exclusive,
                 create_partitions: exclusive,
@@ -350,6 +389,15 @@ impl Player {
                     self.produce(&p, partitions, *back, n);
                 }
             }
+            Move::Write { id, partitions } => {
+                if let Some(p) = self.session(*id, 0) {
+                    if p.dialect() == Dialect::V1 {
+                        let named: Vec<_> = partitions.iter().map(|p| nth(*p)).collect();
+                        p.add(&mut self.world, &named);
+                    }
+                    self.produce(&p, partitions, 0, n);
+                }
+            }
             Move::Idempotent { partition, back } => {
                 let p = self.idempotent.clone();
                 self.produce(&p, &[*partition], *back, n);
@@ -387,6 +435,8 @@ impl Player {
                     self.reach("unstable offset");
                 }
             }
+            Move::Grow { topics, more } => self.grow(topics, *more),
+            Move::Alter { topics, config } => self.alter(topics, CONFIGS[*config]),
             Move::DeleteRecords { partition, tenths } => self.delete_records(*partition, *tenths),
             Move::Retain { partitions, tenths } => self.retain(partitions, *tenths),
             Move::Create(topics) => {
@@ -598,9 +648,169 @@ impl Player {
             }
         }
         // What producers and transactions know outlives the records, unless it was cut through.
-        let cut = before.producers.open_transactions().count()
-            - after.producers.open_transactions().count();
-        assert!(before.producers == after.producers || cut > 0);
+        let open_before: Vec<_> = before.producers.open_transactions().collect();
+        let open_after: Vec<_> = after.producers.open_transactions().collect();
+        let cut = open_before.len() - open_after.len();
+        let exclusive = self.world.options.exclusive.delete_records;
+        assert!(before.producers == after.producers || (exclusive && cut > 0));
+        // Whoever began at or above the offset goes on.
+        let above = open_before
+            .iter()
+            .filter(|open| open.first_offset >= after.log_start_offset);
+        for open in above.clone() {
+            assert!(open_after.contains(open), "{open:?} was not cut through");
+        }
+        if cut > 0 && above.count() > 0 {
+            self.reach("transaction above the deleted records");
+        }
+    }
+
+    /// The ids whose transaction is ongoing, with what they have enrolled.
+    fn open(&self) -> BTreeMap<Arc<str>, BTreeSet<(Arc<str>, i32)>> {
+        let ongoing = self.world.owner.coordinator().iter();
+        ongoing
+            .filter(|meta| meta.state == TxnState::Ongoing)
+            .map(|meta| (meta.transactional_id.clone(), meta.partitions.clone()))
+            .collect()
+    }
+
+    /// After an operation that has cut through these topics, and no others: what was open in them
+    /// is aborted, all else goes on. True if anything was.
+    fn were_cut(
+        &self,
+        topics: &BTreeSet<&str>,
+        before: &BTreeMap<Arc<str>, BTreeSet<(Arc<str>, i32)>>,
+    ) -> bool {
+        let through = |partitions: &BTreeSet<(Arc<str>, i32)>| {
+            let mut enrolled = partitions.iter();
+            enrolled.any(|(topic, _)| topics.contains(&**topic))
+        };
+        let mut left = before.clone();
+        left.retain(|_, partitions| !through(partitions));
+        assert_eq!(self.open(), left, "cut through {topics:?}");
+        left.len() < before.len()
+    }
+
+    fn any_open_in(&self, topic: &str) -> bool {
+        let open = self.open();
+        let mut enrolled = open.values().flatten();
+        enrolled.any(|(enrolled, _)| **enrolled == *topic)
+    }
+
+    fn grow(&mut self, topics: &BTreeSet<usize>, more: i32) {
+        let count_of = |player: &Player, topic: usize| {
+            let metadata = player.world.owner.metadata();
+            metadata.topic(TOPICS[topic].0).map(|t| t.partitions)
+        };
+        let before = self.open();
+        let counts: Vec<_> = topics.iter().map(|t| count_of(self, *t)).collect();
+        let wanted = topics.iter().zip(&counts).map(|(topic, count)| GrowTopic {
+            name: TOPICS[*topic].0.to_owned(),
+            // Not for ever.
+            count: (count.unwrap_or(0) + more).min(6),
+            assignments: None,
+        });
+        let request = CreatePartitions {
+            topics: wanted.collect(),
+            validate_only: false,
+        };
+        let Reply::CreatePartitions(grown) = self.world.ask(Command::CreatePartitions(request))
+        else {
+            panic!("another reply");
+        };
+        let exclusive = self.world.options.exclusive.create_partitions;
+        let mut cut = BTreeSet::new();
+        for ((topic, grown), count) in topics.iter().zip(grown).zip(counts) {
+            let name = TOPICS[*topic].0;
+            match grown {
+                Ok(()) => {
+                    assert!(count_of(self, *topic) > count);
+                    self.reach("partitions created");
+                    match exclusive {
+                        true => drop(cut.insert(name)),
+                        false if self.any_open_in(name) => {
+                            self.reach("partitions created under an open transaction");
+                        }
+                        false => {}
+                    }
+                }
+                Err((code, _)) => {
+                    assert_eq!(count_of(self, *topic), count);
+                    match code {
+                        ErrorCode::UnknownTopicOrPartition => assert_eq!(count, None),
+                        ErrorCode::InvalidPartitions => {}
+                        ErrorCode::InvalidRequest if exclusive && self.any_open_in(name) => {
+                            self.reach("refused, its cuts fit no record");
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+        }
+        if self.were_cut(&cut, &before) {
+            self.reach("transaction cut by CreatePartitions");
+        }
+    }
+
+    fn alter(&mut self, topics: &BTreeSet<usize>, (key, value): (&str, &str)) {
+        let config_of = |player: &Player, topic: &str| {
+            let topic = player.world.owner.metadata().topic(topic)?;
+            let policy = topic.resolve(&Default::default()).cleanup_policy;
+            Some((topic.config.clone(), policy))
+        };
+        let change = match value {
+            "" => ConfigChange::Delete,
+            value => ConfigChange::Set(value.to_owned()),
+        };
+        let before = self.open();
+        let names: Vec<_> = topics.iter().map(|topic| TOPICS[*topic].0).collect();
+        let configs: Vec<_> = names.iter().map(|name| config_of(self, name)).collect();
+        let resources = names.iter().map(|name| AlterResource {
+            resource: ConfigResource::Topic((*name).to_owned()),
+            alteration: Alteration::Changes(vec![(key.to_owned(), change.clone())]),
+        });
+        let request = AlterConfigs {
+            resources: resources.collect(),
+            validate_only: false,
+        };
+        let Reply::AlterConfigs(altered) = self.world.ask(Command::AlterConfigs(request)) else {
+            panic!("another reply");
+        };
+        let exclusive = self.world.options.exclusive.cleanup_policy;
+        let mut cut = BTreeSet::new();
+        for ((name, altered), config) in names.into_iter().zip(altered).zip(configs) {
+            let now_is = config_of(self, name);
+            match altered {
+                Ok(()) => {
+                    let (Some((was, policy_was)), Some((is, policy_is))) = (config, now_is) else {
+                        panic!("{name} does not exist");
+                    };
+                    self.reach("config altered");
+                    let open = self.any_open_in(name);
+                    if policy_was != policy_is && exclusive {
+                        cut.insert(name);
+                    } else if policy_was != policy_is && open {
+                        self.reach("cleanup.policy changed under an open transaction");
+                    } else if was.get("cleanup.policy") != is.get("cleanup.policy") && open {
+                        self.reach("cleanup.policy written down");
+                    }
+                }
+                Err((code, _)) => {
+                    assert_eq!(now_is, config);
+                    match code {
+                        ErrorCode::UnknownTopicOrPartition => assert_eq!(config, None),
+                        ErrorCode::InvalidConfig => assert_eq!(value, "burn"),
+                        ErrorCode::InvalidRequest if exclusive && self.any_open_in(name) => {
+                            self.reach("refused, its cuts fit no record");
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+        }
+        if self.were_cut(&cut, &before) {
+            self.reach("transaction cut by cleanup.policy");
+        }
     }
 
     fn retain(&mut self, partitions: &[usize], tenths: i64) {

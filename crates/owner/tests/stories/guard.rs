@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use tidemark_group_coordinator::TxnOffsetCommitRequest;
 use tidemark_owner::*;
 use tidemark_txn_coordinator::Dialect;
 use tidemark_txn_coordinator::guard::ConnectionId;
 use tidemark_types::ErrorCode;
 
-use crate::common::{Producer, World, options};
+use crate::common::{Producer, World, offset, options};
 
 const OK: ErrorCode = ErrorCode::None;
 const AGAIN: ErrorCode = ErrorCode::CoordinatorLoadInProgress;
@@ -35,6 +36,39 @@ fn end(w: &mut World, p: &Producer, connection: u64, dialect: Dialect) -> ErrorC
     });
     match on(w, connection, command) {
         Reply::EndTxn(ended) => ended.err().unwrap_or(OK),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn add_offsets(w: &mut World, p: &Producer, connection: u64) -> ErrorCode {
+    let command = Command::AddOffsets(AddOffsets {
+        transactional_id: Arc::from("tx1"),
+        producer_id: p.producer_id,
+        producer_epoch: p.epoch,
+        group_id: "g".to_owned(),
+    });
+    match on(w, connection, command) {
+        Reply::AddOffsets(code) => code,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn commit_offset(w: &mut World, p: &Producer, connection: u64, at: i64) -> ErrorCode {
+    let command = Command::TxnOffsetCommit(TxnOffsetCommit {
+        transactional_id: Arc::from("tx1"),
+        producer_id: p.producer_id,
+        producer_epoch: p.epoch,
+        dialect: Dialect::V1,
+        commit: TxnOffsetCommitRequest {
+            group_id: "g".to_owned(),
+            generation_id: -1,
+            member_id: String::new(),
+            group_instance_id: None,
+            offsets: vec![offset("t", 0, at)],
+        },
+    });
+    match on(w, connection, command) {
+        Reply::TxnOffsetCommit(codes) => codes[0],
         other => panic!("{other:?}"),
     }
 }
@@ -112,4 +146,61 @@ fn without_the_guard_connections_do_not_matter() {
     let p = Producer::classic(&mut w, "tx1");
     assert_eq!(add(&mut w, &p, 2, 0), OK);
     assert_eq!(end(&mut w, &p, 1, Dialect::V1), OK);
+}
+
+#[test]
+fn a11_offsets_of_an_aborted_transaction_that_were_delayed_do_not_join_the_next_one() {
+    let (mut w, p) = world();
+    assert_eq!(add(&mut w, &p, 1, 0), OK);
+    assert_eq!(add_offsets(&mut w, &p, 1), OK);
+    // Its TxnOffsetCommit is held up on connection 1. The client gives that up and aborts.
+    let abort = Command::EndTxn(EndTxn {
+        transactional_id: Arc::from("tx1"),
+        producer_id: p.producer_id,
+        producer_epoch: p.epoch,
+        committed: false,
+        dialect: Dialect::V1,
+    });
+    on(&mut w, 2, abort);
+    assert_eq!(add(&mut w, &p, 2, 0), OK);
+    assert_eq!(add_offsets(&mut w, &p, 2), OK);
+    let records = w.records.len();
+    assert_eq!(commit_offset(&mut w, &p, 1, 10), AGAIN, "nobody hears it");
+    assert_eq!(w.records.len(), records);
+    assert_eq!(end(&mut w, &p, 2, Dialect::V1), OK);
+    assert_eq!(w.fetch_offsets("g", &[("t", 0)], true), [(-1, OK)]);
+}
+
+#[test]
+fn offsets_that_go_over_an_older_connection_are_asked_again_once_and_guard_the_rest_no_less() {
+    let (mut w, p) = world();
+    for (n, connection) in [2, 2, 3, 3].into_iter().enumerate() {
+        assert_eq!(add(&mut w, &p, connection, 0), OK);
+        assert_eq!(add_offsets(&mut w, &p, connection), OK);
+        if n % 2 == 0 {
+            assert_eq!(commit_offset(&mut w, &p, 1, n as i64), AGAIN);
+        }
+        assert_eq!(commit_offset(&mut w, &p, 1, n as i64), OK);
+        assert_eq!(end(&mut w, &p, connection, Dialect::V1), OK);
+    }
+    assert_eq!(w.fetch_offsets("g", &[("t", 0)], true), [(3, OK)]);
+    assert_eq!(add(&mut w, &p, 3, 0), OK);
+    assert_eq!(end(&mut w, &p, 2, Dialect::V1), AGAIN, "still told");
+}
+
+#[test]
+fn a_session_that_the_journal_lost_has_spoken_on_no_connection() {
+    let (mut w, _) = world();
+    w.may_lose = true;
+    w.owner.keep_undo();
+    let before = w.records.len();
+    let lost = Producer::classic(&mut w, "tx1");
+    assert_eq!(add(&mut w, &lost, 9, 0), OK);
+    w.lose(before);
+    let again = Producer::classic(&mut w, "tx1");
+    assert_eq!(
+        (again.producer_id, again.epoch),
+        (lost.producer_id, lost.epoch)
+    );
+    assert_eq!(add(&mut w, &again, 3, 0), OK, "its first");
 }

@@ -1,6 +1,6 @@
 //! Leases (`transaction.lease.mode=renew`): the timeout runs from what was last written or enrolled.
 
-use tidemark_owner::{Event, OwnerOptions};
+use tidemark_owner::{Command, Event, Inspect, OwnerOptions, Reply};
 use tidemark_types::{ErrorCode, MonoTime};
 
 use crate::common::{Producer, World, options};
@@ -164,4 +164,50 @@ fn a_lease_goes_with_the_append_that_gave_it() {
     assert_eq!(w.owner.next_deadline(), armed);
     w.pass_ms(2_000);
     assert_eq!(timed_out(&w), 1);
+}
+
+/// What an operator is told of it: by its id, and as the one that holds the partition.
+fn told(w: &mut World) -> Option<i64> {
+    let mut inspect = |what| match w.ask(Command::Inspect(what)) {
+        Reply::Inspect(found) => found,
+        other => panic!("{other:?}"),
+    };
+    let of_id = inspect(Inspect::TransactionalId("tx1".to_owned()));
+    let told = of_id.transactions[0].times_out_in_ms;
+    let holders = inspect(Inspect::Partitions {
+        topic: "t".to_owned(),
+        partition: Some(0),
+    });
+    let holder = holders.partitions[0].open.first();
+    assert_eq!(holder.and_then(|open| open.times_out_in_ms), told);
+    told
+}
+
+#[test]
+fn the_time_that_is_left_is_told_as_the_deadline_has_it() {
+    for renew_leases in [true, false] {
+        let mut w = World::with(OwnerOptions {
+            renew_leases,
+            ..options()
+        });
+        w.create_topic("t", 3);
+        let mut p = producer(&mut w, false, 10_000);
+        assert_eq!(told(&mut w), None);
+        begin(&mut w, &p);
+        assert_eq!(told(&mut w), Some(10_000));
+        w.pass_ms(8_000);
+        p.send(&mut w, "t", 0, 1, &["r1"]).unwrap();
+        w.pass_ms(1_500);
+        let left = if renew_leases { 8_500 } else { 500 };
+        assert_eq!(told(&mut w), Some(left));
+        // A wall clock that is set moves no deadline.
+        w.wall_ms += 3_600_000;
+        assert_eq!(told(&mut w), Some(left));
+        w.mono_ms += 9_000;
+        assert_eq!(told(&mut w), Some(left - 9_000));
+        w.expire();
+        assert_eq!(timed_out(&w), 1);
+        assert_eq!(told(&mut w), None);
+        p.end(&mut w, true).unwrap_err();
+    }
 }

@@ -40,7 +40,10 @@
 //!
 //! What a journal holds up is its own: the home's partitions end with the decision, and each
 //! participant's when it hears of it. Not covered here: plain batches of a transactional producer on
-//! a journal that has never seen it (P7 on one journal asks the coordinator in the same step).
+//! a journal that has never seen it (P7 on one journal asks the coordinator in the same step). Nor
+//! does a participant ever forget a producer id: what it knows of one, its last transaction's number
+//! and end, stays for good, and grows with the ids. When a home forgets an id
+//! (`transactional.id.expiration.ms`) it would have to tell the participants, before this is used.
 
 mod home;
 mod participant;
