@@ -93,15 +93,40 @@ no_panic_in() {
   done
 }
 
+# on_exit COMMAND: to be done when the script ends, what was asked for last first; $exit_status is what it ends with. Not to
+# be mixed with a trap on EXIT.
+on_exit() {
+  exit_steps=("$1" "${exit_steps[@]+"${exit_steps[@]}"}")
+  trap 'exit_status=$?; for exit_step in "${exit_steps[@]}"; do "$exit_step" || true; done; exit "$exit_status"' EXIT
+}
+
 # save_output NAME WHAT: from here on standard output also goes to docs/results/NAME.txt, below a head with WHAT, the
-# commit, the date and the machine. To be called in the folder of the source.
+# commit, the date, the profile and the machine; it takes its place there when the script has succeeded. To be called in the
+# folder of the source, by scripts that use on_exit.
 save_output() {
-  local dirty=""
-  git diff --quiet HEAD -- . ':!docs/results' 2>/dev/null || dirty=" with uncommitted changes"
+  local commit changes dirty=""
+  commit="$(git rev-parse HEAD)" && changes="$(git status --porcelain -- . ':!docs/results')" || die "--save needs git"
+  [ -z "$changes" ] || dirty=" with uncommitted changes"
   mkdir -p docs/results
-  exec > >(tee "docs/results/$1.txt")
-  printf '%s\ncommit %s%s\n%s\n' "$2" "$(git rev-parse HEAD)" "$dirty" "$(date -u +%F)"
+  saved_file="$PWD/docs/results/$1.txt"
+  exec 3>&1
+  exec > >(exec tee "$saved_file.new" 3>&-)
+  saving_pid=$!
+  on_exit keep_output
+  printf '%s\ncommit %s%s\n%s\nprofile %s\n' "$2" "$commit" "$dirty" "$(date -u +%F)" "$(basename "$(profile_dir)")"
+  [ -z "${TIDEMARK_TEST_BROKER_CMD:-}" ] || printf 'another broker: TIDEMARK_TEST_BROKER_CMD was set\n'
   printf '%s cores, %s\n\n' "$(nproc)" "$(sed -n '/^model name/ { s/.*: //p; q; }' /proc/cpuinfo)"
+}
+
+keep_output() {
+  exec 1>&3 3>&-
+  wait_exit "$saving_pid" 10 || true
+  if [ "$exit_status" -eq 0 ]; then
+    mv "$saved_file.new" "$saved_file"
+  else
+    rm -f "$saved_file.new"
+    note "not saved: it did not succeed"
+  fi
 }
 
 # The folder that cargo puts binaries of PROFILE (release or debug) into.

@@ -119,16 +119,24 @@ impl BrokerProcess {
         let Some(mut child) = self.child.take() else {
             return Ok(());
         };
-        if let Some(status) = child.try_wait()? {
+        let ended = child.try_wait()?;
+        if ended.is_none() {
+            child.kill()?;
+            child.wait()?;
+        }
+        // Before anything is said of it: its number may soon be another process's.
+        self.forget_pid();
+        if let Some(status) = ended {
             bail!(
                 "the broker had ended by itself ({status}); see {}",
                 self.log.display()
             );
         }
-        child.kill()?;
-        child.wait()?;
-        let _ = std::fs::remove_file(self.log.with_extension("pid"));
         Ok(())
+    }
+
+    fn forget_pid(&self) {
+        let _ = std::fs::remove_file(self.log.with_extension("pid"));
     }
 
     /// False when it was never started, was killed, or has ended by itself.
@@ -153,7 +161,7 @@ impl Drop for BrokerProcess {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
-            let _ = std::fs::remove_file(self.log.with_extension("pid"));
+            self.forget_pid();
         }
     }
 }

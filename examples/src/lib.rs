@@ -3,6 +3,7 @@
 
 pub mod broker_process;
 pub mod cleaning;
+pub mod clients;
 pub mod latency;
 pub mod ledger;
 pub mod transaction;

@@ -21,8 +21,8 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::{ClientContext, DefaultClientContext};
+use rdkafka::admin::{NewTopic, TopicReplication};
+use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -31,6 +31,7 @@ use rdkafka::producer::{BaseRecord, Producer, ProducerContext, PurgeConfig, Thre
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidemark_examples::broker_process::{BrokerProcess, free_port};
 use tidemark_examples::cleaning::{Segments, compactions};
+use tidemark_examples::clients::{self, Complaints};
 use tidemark_examples::ledger::{
     Cleaning, Evidence, Ledger, Outcome, Reads, TxnId, Verdict, judge,
 };
@@ -112,7 +113,7 @@ struct Shared {
     aborted: AtomicUsize,
     /// The highest log start that was told, by partition of `EXPIRING`.
     log_starts: Mutex<BTreeMap<i32, i64>>,
-    complaints: Mutex<Vec<String>>,
+    complaints: Complaints,
 }
 
 impl Shared {
@@ -121,11 +122,7 @@ impl Shared {
     }
 
     fn complain(&self, text: String) {
-        eprintln!("{text}");
-        self.complaints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(text);
+        self.complaints.add(&text);
     }
 
     fn writing(&self) -> bool {
@@ -133,14 +130,7 @@ impl Shared {
     }
 
     fn config(&self) -> ClientConfig {
-        let mut config = ClientConfig::new();
-        config
-            .set("bootstrap.servers", &self.address)
-            .set("reconnect.backoff.ms", "20")
-            .set("reconnect.backoff.max.ms", "200")
-            // As in the word count: one broker, and librdkafka's issue 5511.
-            .set("metadata.recovery.strategy", "none");
-        config
+        clients::config(&self.address)
     }
 }
 
@@ -168,7 +158,7 @@ fn run(args: &Args) -> Result<bool> {
         committed: AtomicUsize::new(0),
         aborted: AtomicUsize::new(0),
         log_starts: Mutex::default(),
-        complaints: Mutex::default(),
+        complaints: Complaints::default(),
     });
     create_topics(&shared)?;
 
@@ -236,7 +226,6 @@ fn run(args: &Args) -> Result<bool> {
 }
 
 fn create_topics(shared: &Shared) -> Result<()> {
-    let admin: AdminClient<DefaultClientContext> = shared.config().create()?;
     let mut topics: Vec<_> = TOPICS
         .iter()
         .map(|name| NewTopic::new(name, PARTITIONS, TopicReplication::Fixed(1)))
@@ -259,13 +248,7 @@ fn create_topics(shared: &Shared) -> Result<()> {
         TRANSACTIONAL_PRODUCERS as i32,
         TopicReplication::Fixed(1),
     ));
-    let options = AdminOptions::new().operation_timeout(Some(CALL));
-    for result in futures_executor::block_on(admin.create_topics(&topics, &options))? {
-        if let Err((topic, code)) = result {
-            bail!("cannot create {topic}: {code}");
-        }
-    }
-    Ok(())
+    clients::create_topics(&shared.address, &topics, CALL)
 }
 
 /// The kills. Most come at any moment of normal work, one in five right after a start.
@@ -760,12 +743,7 @@ fn report(shared: &Shared, broker: &BrokerProcess) -> Result<Finding> {
     for line in &panics {
         eprintln!("the broker panicked: {line}");
     }
-    let complaints = shared
-        .complaints
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .len();
-    clean &= panics.is_empty() && complaints == 0;
+    clean &= panics.is_empty() && shared.complaints.count() == 0;
     eprintln!(
         "of the acknowledged records retention has taken {}, and compaction {} for newer ones",
         verdict.retired, verdict.superseded

@@ -4,23 +4,29 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
+use rdkafka::client::ClientContext;
+use rdkafka::message::{DeliveryResult, Message, Timestamp};
+use rdkafka::producer::{BaseRecord, ProducerContext, ThreadedProducer};
 use rustix::process::{Pid, Signal, kill_process};
 use tidemark_examples::broker_process::BrokerProcess;
 use tidemark_histcheck::history::Event;
 
 use crate::recorder::now;
 use crate::relay::Relay;
-use crate::shared::Shared;
+use crate::shared::{CLOCK, Shared};
 
 /// The wall clock is never further from the truth than this: timestamps an hour in the future are refused.
 const MAX_OFFSET_S: i64 = 40 * 60;
+/// A step is not smaller, so that it cannot be taken for the time that passes.
+const MIN_STEP_S: i64 = 60;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Fault {
@@ -35,7 +41,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Fault::Kill => "kill",
             Fault::Pause => "pause",
@@ -48,6 +54,7 @@ impl Fault {
 /// The broker's wall clock: what the library preloaded into it adds to the real one.
 pub struct WallClock {
     file: PathBuf,
+    offset_s: i64,
 }
 
 impl WallClock {
@@ -57,14 +64,67 @@ impl WallClock {
         std::fs::write(file, 0_i64.to_le_bytes())?;
         Ok(WallClock {
             file: file.to_path_buf(),
+            offset_s: 0,
         })
     }
 
-    fn set(&self, offset_s: i64) -> Result<()> {
+    /// Steps it, and has the broker show that it sees the step.
+    fn step(&mut self, shared: &Shared, random: &mut StdRng) -> Result<()> {
+        let offset_s = loop {
+            let offset_s = random.random_range(-MAX_OFFSET_S..=MAX_OFFSET_S);
+            if (offset_s - self.offset_s).abs() >= MIN_STEP_S {
+                break offset_s;
+            }
+        };
         let file = OpenOptions::new().write(true).open(&self.file)?;
-        let offset_ns = offset_s * 1_000_000_000;
-        file.write_all_at(&offset_ns.to_le_bytes(), 0)
-            .context("the clock's offset")
+        file.write_all_at(&(offset_s * 1_000_000_000).to_le_bytes(), 0)
+            .context("the clock's offset")?;
+        self.offset_s = offset_s;
+        let before_ms = wall_ms()?;
+        let shown_ms = stamp_ms(shared)? - offset_s * 1000;
+        let after_ms = wall_ms()?;
+        let tolerance_ms = MIN_STEP_S * 1000 / 2;
+        if shown_ms < before_ms - tolerance_ms || shown_ms > after_ms + tolerance_ms {
+            bail!(
+                "the broker's clock was set {offset_s} s ahead, and its stamps are {} s ahead",
+                (shown_ms - before_ms) / 1000 + offset_s
+            );
+        }
+        eprintln!("the wall clock is {offset_s} s ahead");
+        Ok(())
+    }
+}
+
+fn wall_ms() -> Result<i64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as i64)
+}
+
+/// Hears of the stamp that a record got.
+struct Stamps(Sender<Result<Timestamp>>);
+
+impl ClientContext for Stamps {}
+
+impl ProducerContext for Stamps {
+    type DeliveryOpaque = ();
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        let stamp = match result {
+            Ok(message) => Ok(message.timestamp()),
+            Err((error, _)) => Err(error.clone().into()),
+        };
+        let _ = self.0.send(stamp); // nobody waits any more
+    }
+}
+
+/// What the broker's wall clock says: the time of a record that it stamps itself.
+fn stamp_ms(shared: &Shared) -> Result<i64> {
+    let (told, heard) = channel();
+    let producer: ThreadedProducer<Stamps> = shared.config().create_with_context(Stamps(told))?;
+    let record = BaseRecord::to(CLOCK).partition(0).key("").payload("");
+    producer.send(record).map_err(|(error, _)| error)?;
+    let stamp = heard.recv_timeout(shared.patience);
+    match stamp.context("the broker does not tell the time")?? {
+        Timestamp::LogAppendTime(ms) => Ok(ms),
+        other => bail!("{CLOCK} has the broker's stamps, and a record has {other:?}"),
     }
 }
 
@@ -72,7 +132,7 @@ pub struct Faults<'a> {
     pub kinds: &'a [Fault],
     pub broker: &'a mut BrokerProcess,
     pub relay: &'a Relay,
-    pub clock: Option<&'a WallClock>,
+    pub clock: Option<&'a mut WallClock>,
     pub shared: &'a Shared,
     pub random: StdRng,
 }
@@ -109,13 +169,10 @@ impl Faults<'_> {
             Fault::Kill => self.kill()?,
             Fault::Pause => self.pause()?,
             Fault::Clock => {
-                let offset_s = self.random.random_range(-MAX_OFFSET_S..=MAX_OFFSET_S);
-                if let Some(clock) = self.clock {
-                    clock.set(offset_s)?;
-                }
-                eprintln!("the wall clock is {offset_s} s ahead");
+                let clock = self.clock.as_mut().context("there is no clock to step")?;
+                clock.step(self.shared, &mut self.random)?;
             }
-            Fault::Disconnect => self.disconnect(),
+            Fault::Disconnect => self.disconnect()?,
         }
         self.shared.recorder.write(&Event::Fault {
             from,
@@ -161,16 +218,23 @@ impl Faults<'_> {
         Ok(())
     }
 
-    fn disconnect(&mut self) {
+    fn disconnect(&mut self) -> Result<()> {
         let (relay, random) = (self.relay, &mut self.random);
         if random.random_ratio(2, 3) {
             relay.swallow(&mut || random.random_ratio(1, 2));
             thread::sleep(Duration::from_millis(random.random_range(1..300)));
         }
         let share = *[0.0, 0.3, 1.0].choose(random).expect("not empty");
-        relay.cut(&mut || random.random_bool(share));
+        let mut cut = relay.cut(&mut || random.random_bool(share));
         relay.swallow(&mut || false);
-        eprintln!("connections cut");
+        if cut == 0 {
+            cut = relay.cut(&mut || true); // chance has chosen none, and it is to be a fault
+        }
+        if cut == 0 {
+            bail!("no client has a connection that could be cut");
+        }
+        eprintln!("{cut} connections cut");
+        Ok(())
     }
 
     /// A fault is one only for clients that were at work.

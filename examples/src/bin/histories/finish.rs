@@ -76,10 +76,14 @@ fn scan(
                 value_of(message.payload().unwrap_or_default()).unwrap_or(0),
             )),
             Some(Err(KafkaError::PartitionEOF(_))) => break,
-            _ if Instant::now() > deadline => {
-                bail!("the final scan of {topic}-{partition} does not come to its end")
+            other => {
+                if let Some(Err(error)) = other {
+                    shared.read_error("the final scan", &error);
+                }
+                if Instant::now() > deadline {
+                    bail!("the final scan of {topic}-{partition} does not come to its end");
+                }
             }
-            _ => {}
         }
     }
     shared.recorder.write(&Event::Scan {

@@ -7,6 +7,8 @@
 //!
 //! `histories: ops=... txns=... faults=... anomalies=0`
 //!
+//! The line before it says how much of each thing there was, and how much is asked for.
+//!
 //! An operation is a record that was sent or read, or a step of a transaction (init, begin, offsets, commit, abort).
 
 mod faults;
@@ -18,29 +20,32 @@ mod readers;
 mod recorder;
 mod relay;
 mod shared;
+mod tally;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tidemark_examples::broker_process::{BrokerProcess, free_port};
 use tidemark_histcheck::DirFiles;
-use tidemark_histcheck::history::{self, LogView, Verdict};
+use tidemark_histcheck::history::{self, Event, LogView, Verdict};
 
 use faults::{Fault, Faults, WallClock};
 use programs::Program;
 use recorder::Recorder;
 use relay::Relay;
-use shared::Shared;
+use shared::{SOURCE, Shared, TOPICS};
+use tally::{Minimum, Tally};
 
 #[derive(Parser)]
 struct Args {
@@ -111,6 +116,14 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool> {
+    let partitions = TOPICS.iter().find(|(topic, _)| *topic == SOURCE);
+    if partitions.is_some_and(|(_, partitions)| args.movers > *partitions as usize) {
+        bail!(
+            "--movers {}: {SOURCE} has a partition for each of at most {}",
+            args.movers,
+            partitions.map_or(0, |(_, partitions)| *partitions)
+        );
+    }
     std::fs::create_dir_all(&args.dir)?;
     let data = args.dir.join("data");
     std::fs::create_dir_all(&data)?;
@@ -128,7 +141,7 @@ fn run(args: &Args) -> Result<bool> {
         "TIDEMARK_ADVERTISED_LISTENERS",
         &format!("PLAINTEXT://{}", relay.address()),
     );
-    let clock = match &args.clock_library {
+    let mut clock = match &args.clock_library {
         None if args.faults.contains(&Fault::Clock) => {
             bail!("the fault clock needs --clock-library")
         }
@@ -171,7 +184,7 @@ fn run(args: &Args) -> Result<bool> {
         kinds: &args.faults,
         broker: &mut broker,
         relay: &relay,
-        clock: clock.as_ref(),
+        clock: clock.as_mut(),
         shared: &shared,
         random: StdRng::seed_from_u64(seed ^ 0xfa17),
     }
@@ -206,14 +219,20 @@ fn run(args: &Args) -> Result<bool> {
     }
     let mut files = vec![file];
     files.extend(programs.iter().map(|program| program.history.clone()));
-    let verdict = judge(&files, &data)?;
-    let enough = enough(args, &shared, &verdict);
-    report(&verdict);
+    let events: Result<Vec<_>> = files.iter().map(|file| events_of(file)).collect();
+    let events = events?;
+    let judged = judge(&events, &data)?;
+    judged.tell();
+    tell_counts("faults", &shared.recorder.faults());
+    tell_counts("errors of readers", &shared.read_errors());
+    let minimums = minimums(args, &shared, &judged.verdict, &events);
+    let enough = tally::reached(&minimums);
+    judged.last_line();
     let complaints = shared.complaints();
     if complaints > 0 {
-        eprintln!("{complaints} clients gave up");
+        eprintln!("{complaints} complaints of clients");
     }
-    Ok(verdict.anomalies() == 0 && enough && panics.is_empty() && complaints == 0)
+    Ok(judged.anomalies() == 0 && enough && panics.is_empty() && complaints == 0)
 }
 
 /// Waits for clients to end what they are at; one that does not is a failure of the run, and what there is is judged.
@@ -275,70 +294,139 @@ fn start_clients(args: &Args, shared: &Arc<Shared>, seed: u64) -> (Threads, Thre
     (writers, readers)
 }
 
-/// The checker knows the history and the stopped broker's directory, and nothing else.
-fn judge(histories: &[PathBuf], data: &PathBuf) -> Result<Verdict> {
-    let mut events = Vec::new();
-    for file in histories {
-        let read = history::read(BufReader::new(File::open(file)?));
-        events.push(read.map_err(|what| anyhow!("{}: {what}", file.display()))?);
-    }
-    let files = DirFiles::new(data);
-    let read = tidemark_histcheck::read(&files)
-        .map_err(|findings| anyhow!("the data directory is not in order: {findings:?}"))?;
-    let log =
-        LogView::new(&files, &read, &history::topics(&events)).map_err(|what| anyhow!(what))?;
-    history::check(&events, Some(&log)).map_err(|what| anyhow!(what))
+fn events_of(file: &Path) -> Result<Vec<Event>> {
+    let opened = File::open(file).with_context(|| file.display().to_string())?;
+    history::read(BufReader::new(opened)).map_err(|what| anyhow!("{}: {what}", file.display()))
 }
 
-/// Whether so much happened that a clean verdict says something.
-fn enough(args: &Args, shared: &Shared, verdict: &Verdict) -> bool {
-    let seconds = args.seconds;
-    let faults = match args.faults.is_empty() {
-        true => 0,
-        false => args.min_faults.unwrap_or(seconds.div_ceil(10)),
+/// The checker knows the history and the stopped broker's directory, and nothing else.
+fn judge(events: &[Vec<Event>], data: &Path) -> Result<Judged> {
+    let files = DirFiles::new(data);
+    let mut unreadable = Vec::new();
+    let log = match tidemark_histcheck::read(&files) {
+        Ok(read) => match LogView::new(&files, &read, &history::topics(events)) {
+            Ok(log) => Some(log),
+            Err(what) => {
+                unreadable.push(what);
+                None
+            }
+        },
+        Err(findings) => {
+            unreadable.extend(findings.iter().map(|finding| finding.to_string()));
+            None
+        }
     };
-    let minimums = [
-        (
-            "ops",
+    let verdict = history::check(events, log.as_ref()).map_err(|what| anyhow!(what))?;
+    Ok(Judged {
+        verdict,
+        unreadable,
+    })
+}
+
+struct Judged {
+    verdict: Verdict,
+    /// What the independent reader finds wrong with the directory. Then the history is judged without the log.
+    unreadable: Vec<String>,
+}
+
+impl Judged {
+    fn anomalies(&self) -> u64 {
+        self.verdict.anomalies() + self.unreadable.len() as u64
+    }
+
+    fn tell(&self) {
+        let verdict = &self.verdict;
+        for (check, sentence) in &verdict.sentences {
+            println!("{check}: {sentence}");
+        }
+        for (check, count) in verdict.found() {
+            println!("{check}={count}");
+        }
+        for what in &self.unreadable {
+            println!("the data directory is not in order: {what}");
+        }
+        println!(
+            "sends={} reads={} commits={} aborts={} unknown={}",
+            verdict.sends, verdict.reads, verdict.commits, verdict.aborts, verdict.unknown
+        );
+    }
+
+    fn last_line(&self) {
+        let verdict = &self.verdict;
+        println!(
+            "histories: ops={} txns={} faults={} anomalies={}",
             verdict.operations,
-            args.min_operations.unwrap_or(200 * seconds),
-        ),
-        ("faults", verdict.faults, faults),
-        ("commits", verdict.commits, 4 * seconds),
-        ("aborts", verdict.aborts, seconds / 2),
+            verdict.transactions,
+            verdict.faults,
+            self.anomalies()
+        );
+    }
+}
+
+fn tell_counts(what: &str, counts: &BTreeMap<String, u64>) {
+    let mut line = format!("{what}:");
+    for (kind, count) in counts {
+        line.push_str(&format!(" {kind}={count}"));
+    }
+    println!("{line}");
+}
+
+/// What must have happened for a clean verdict to say something; of most things a tenth of what a slow machine does.
+fn minimums(
+    args: &Args,
+    shared: &Shared,
+    verdict: &Verdict,
+    events: &[Vec<Event>],
+) -> Vec<Minimum> {
+    let seconds = args.seconds;
+    // Of what nobody is there to do nothing is asked for.
+    let by = |doers: usize, least: u64| if doers == 0 { 0 } else { least };
+    let kinds = args.faults.len();
+    let operations = args.min_operations.unwrap_or(200 * seconds);
+    let faults = args.min_faults.unwrap_or(seconds.div_ceil(10));
+    let mut all = vec![
+        Minimum::new("ops", verdict.operations, operations),
+        Minimum::new("faults", verdict.faults, by(kinds, faults)),
+        Minimum::new("commits", verdict.commits, 4 * seconds),
+        Minimum::new("aborts", verdict.aborts, seconds / 2),
     ];
-    let mut enough = true;
-    for (name, got, minimum) in minimums {
-        if got < minimum {
-            eprintln!("too little happened: {name}={got}, at least {minimum} is asked for");
-            enough = false;
+    // A run that is long enough has each kind of fault.
+    let done = shared.recorder.faults();
+    for kind in &args.faults {
+        let least = u64::from(seconds >= 10 * kinds as u64);
+        let got = done.get(kind.name()).copied().unwrap_or(0);
+        let what = format!("faults[{}]", kind.name());
+        if !all.iter().any(|minimum| minimum.what == what) {
+            all.push(Minimum::new(what, got, least));
         }
     }
-    let by_kind = shared.recorder.faults();
-    let kinds: Vec<String> = by_kind
-        .iter()
-        .map(|(kind, count)| format!("{kind}={count}"))
-        .collect();
-    println!("faults: {}", kinds.join(" "));
-    enough
-}
-
-fn report(verdict: &Verdict) {
-    for (check, sentence) in &verdict.sentences {
-        println!("{check}: {sentence}");
+    let tallies: Vec<Tally> = events.iter().map(|events| Tally::of(events)).collect();
+    let Some((own, others)) = tallies.split_first() else {
+        return all;
+    };
+    let reads = by(args.readers, 100 * seconds);
+    let (producers, watermarks) = (args.producers, 4 * seconds);
+    let refused = by(producers, seconds.div_ceil(10));
+    all.extend([
+        Minimum::new("committed_reads", own.committed_reads, reads),
+        Minimum::new("raw_reads", own.raw_reads, reads),
+        Minimum::new("committed_watermarks", own.committed_watermarks, watermarks),
+        Minimum::new("raw_watermarks", own.raw_watermarks, watermarks),
+        Minimum::new("transfers", own.transfers, by(producers, seconds)),
+        Minimum::new("replaced_refused", own.refused, refused),
+    ]);
+    for mover in 0..args.movers {
+        let id = movers::id(mover);
+        let moved = own.moved.get(&id).copied().unwrap_or(0);
+        all.push(Minimum::new(format!("moved[{id}]"), moved, 10 * seconds));
     }
-    for (check, count) in verdict.found() {
-        println!("{check}={count}");
+    for (name, tally) in shared.programs.iter().zip(others) {
+        let moved = tally.moved.values().sum();
+        all.extend([
+            Minimum::new(format!("commits[{name}]"), tally.commits, seconds),
+            Minimum::new(format!("polled[{name}]"), tally.polled, 20 * seconds),
+            Minimum::new(format!("moved[{name}]"), moved, 2 * seconds),
+        ]);
     }
-    println!(
-        "sends={} reads={} commits={} aborts={} unknown={}",
-        verdict.sends, verdict.reads, verdict.commits, verdict.aborts, verdict.unknown
-    );
-    println!(
-        "histories: ops={} txns={} faults={} anomalies={}",
-        verdict.operations,
-        verdict.transactions,
-        verdict.faults,
-        verdict.anomalies()
-    );
+    all
 }

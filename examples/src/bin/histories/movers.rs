@@ -19,9 +19,14 @@ use crate::readers::{consumer, poll};
 use crate::recorder::{error_name, now};
 use crate::shared::{CALL, GROUP, SOURCE, Shared, TARGET, TOPICS};
 
+/// The transactional id of a mover.
+pub fn id(index: usize) -> String {
+    format!("mover-{index}")
+}
+
 /// Moves what comes in the source's partitions `index`, `index + of` and so on.
 pub fn run(shared: &Arc<Shared>, index: usize, of: usize, mut random: StdRng) -> Result<()> {
-    let id = format!("mover-{index}");
+    let id = id(index);
     let all = TOPICS.iter().find(|(name, _)| *name == SOURCE);
     let partitions: Vec<i32> = (0..all.map_or(0, |(_, partitions)| *partitions))
         .filter(|partition| *partition as usize % of == index)

@@ -31,6 +31,8 @@ pub fn consumer(shared: &Shared, group: &str, read_committed: bool) -> Result<Ba
         .set("enable.auto.commit", "false")
         .set("isolation.level", isolation)
         .set("fetch.wait.max.ms", "100")
+        // Nobody takes records away: an offset that is out of range is one that the broker should have.
+        .set("auto.offset.reset", "error")
         .set("enable.partition.eof", "true")
         .create()?;
     Ok(consumer)
@@ -60,8 +62,15 @@ pub fn poll(
                 value_of(message.payload().unwrap_or_default()).unwrap_or(0),
             )),
             // Ends of partitions and lost connections come in between.
-            Some(Err(_)) if since.elapsed() < wait => {}
-            Some(Err(_)) | None => break,
+            Some(Err(error)) => {
+                if !matches!(error, KafkaError::PartitionEOF(_)) {
+                    shared.read_error(client, &error);
+                }
+                if since.elapsed() >= wait {
+                    break;
+                }
+            }
+            None => break,
         }
     }
     if !seen.is_empty() {
@@ -153,8 +162,7 @@ pub fn watch(shared: &Shared, mut random: StdRng) -> Result<()> {
                     start,
                     end,
                 }),
-                Err(KafkaError::MetadataFetch(_)) => {}
-                Err(error) => eprintln!("{name}: {error}"),
+                Err(error) => shared.read_error(name, &error),
             }
         }
         thread::sleep(Duration::from_millis(random.random_range(5..40)));

@@ -19,8 +19,14 @@ pub fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+struct Out {
+    file: BufWriter<File>,
+    /// Why a line could not be written: then it may be missing in the middle.
+    failed: Option<std::io::Error>,
+}
+
 pub struct Recorder {
-    out: Mutex<BufWriter<File>>,
+    out: Mutex<Out>,
     next: AtomicU64,
     pub acked: AtomicU64,
     pub ended: AtomicU64,
@@ -33,7 +39,10 @@ impl Recorder {
     pub fn new(path: &Path, seed: u64) -> Result<Recorder> {
         let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
         let recorder = Recorder {
-            out: Mutex::new(BufWriter::with_capacity(1 << 20, file)),
+            out: Mutex::new(Out {
+                file: BufWriter::with_capacity(1 << 20, file),
+                failed: None,
+            }),
             // Other programs that record count from their own number << 32 on.
             next: AtomicU64::new(1),
             acked: AtomicU64::new(0),
@@ -63,14 +72,20 @@ impl Recorder {
         }
         let mut line = line(event);
         line.push('\n');
-        // What cannot be written is found missing when the history is read: it has no end then.
-        let _ = locked(&self.out).write_all(line.as_bytes());
+        let mut out = locked(&self.out);
+        if let Err(error) = out.file.write_all(line.as_bytes()) {
+            out.failed.get_or_insert(error);
+        }
     }
 
     /// # Errors
-    /// When the file cannot be written.
+    /// When the file cannot be written, or an event could not be since it was made.
     pub fn flush(&self) -> Result<()> {
-        locked(&self.out).flush().context("the history")
+        let mut out = locked(&self.out);
+        let earlier = out.failed.take().map_or(Ok(()), Err);
+        earlier
+            .and_then(|()| out.file.flush())
+            .context("the history cannot be written")
     }
 
     pub fn faults(&self) -> BTreeMap<String, u64> {

@@ -19,6 +19,11 @@ struct Connection {
 }
 
 impl Connection {
+    /// An end that is gone answers its peer's address no more.
+    fn is_whole(&self) -> bool {
+        self.client.peer_addr().is_ok() && self.broker.peer_addr().is_ok()
+    }
+
     fn cut(&self) {
         let _ = self.client.shutdown(Shutdown::Both);
         let _ = self.broker.shutdown(Shutdown::Both);
@@ -66,13 +71,16 @@ impl Relay {
         }
     }
 
-    /// Cuts those that swallow, and of the others those that `which` chooses.
-    pub fn cut(&self, which: &mut dyn FnMut() -> bool) {
+    /// Cuts those that swallow, and of the others those that `which` chooses. Answers how many of them were still there.
+    pub fn cut(&self, which: &mut dyn FnMut() -> bool) -> usize {
+        let mut cut = 0;
         for connection in locked(&self.connections).iter() {
             if connection.swallows.load(Ordering::Relaxed) || which() {
+                cut += usize::from(connection.is_whole());
                 connection.cut();
             }
         }
+        cut
     }
 }
 

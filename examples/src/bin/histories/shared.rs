@@ -1,16 +1,18 @@
 //! What all clients share: topics, settings, the recorder.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
+use anyhow::Result;
+use rdkafka::admin::{NewTopic, TopicReplication};
 use rdkafka::config::ClientConfig;
+use rdkafka::error::KafkaError;
+use tidemark_examples::clients::{self, Complaints};
 use tidemark_histcheck::history::Event;
 
-use crate::recorder::{Recorder, locked, now};
+use crate::recorder::{Recorder, error_name, locked, now};
 
 /// Written by producers, read by movers.
 pub const SOURCE: &str = "history-in";
@@ -21,6 +23,8 @@ pub const MIXED: &str = "history-mixed";
 /// Transfers between accounts.
 pub const BANK: &str = "history-bank";
 pub const TOPICS: [(&str, i32); 4] = [(SOURCE, 4), (TARGET, 4), (MIXED, 3), (BANK, 3)];
+/// Its one partition has the broker's stamps. It is no part of the history.
+pub const CLOCK: &str = "history-clock";
 pub const GROUP: &str = "history-movers";
 
 /// Where the mover of another program writes to, and its group.
@@ -31,6 +35,10 @@ pub fn target_of(program: &str) -> String {
 pub fn group_of(program: &str) -> String {
     format!("{GROUP}-{program}")
 }
+
+/// What a reader may be told while connections are cut and the broker is away. Of anything else nothing that is done
+/// here is the cause.
+const OF_FAULTS: [&str; 2] = ["DISCONNECTED", "TIMED_OUT"];
 
 pub const CALL: Duration = Duration::from_secs(5);
 
@@ -43,7 +51,9 @@ pub struct Shared {
     pub recorder: Recorder,
     pub stop_writing: AtomicBool,
     pub stop_reading: AtomicBool,
-    complaints: Mutex<Vec<String>>,
+    complaints: Complaints,
+    /// Errors that readers were given, by kind.
+    read_errors: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Shared {
@@ -60,7 +70,8 @@ impl Shared {
             recorder,
             stop_writing: AtomicBool::new(false),
             stop_reading: AtomicBool::new(false),
-            complaints: Mutex::default(),
+            complaints: Complaints::default(),
+            read_errors: Mutex::default(),
         }
     }
 
@@ -83,23 +94,31 @@ impl Shared {
 
     /// A client that could not go on: a failure of the run, whatever the history says.
     pub fn complain(&self, text: String) {
-        eprintln!("{text}");
-        locked(&self.complaints).push(text);
+        self.complaints.add(&text);
     }
 
     pub fn complaints(&self) -> usize {
-        locked(&self.complaints).len()
+        self.complaints.count()
+    }
+
+    /// Counts an error that a reader was given; the first of a kind that no fault explains is a failure of the run.
+    pub fn read_error(&self, client: &str, error: &KafkaError) {
+        let kind = error_name(error);
+        let explained = OF_FAULTS.contains(&kind.as_str());
+        let mut errors = locked(&self.read_errors);
+        let count = errors.entry(kind).or_insert(0);
+        *count += 1;
+        if *count == 1 && !explained {
+            self.complain(format!("{client} was told: {error}"));
+        }
+    }
+
+    pub fn read_errors(&self) -> BTreeMap<String, u64> {
+        locked(&self.read_errors).clone()
     }
 
     pub fn config(&self) -> ClientConfig {
-        let mut config = ClientConfig::new();
-        config
-            .set("bootstrap.servers", &self.address)
-            .set("reconnect.backoff.ms", "20")
-            .set("reconnect.backoff.max.ms", "200")
-            // As in the word count: one broker, and librdkafka's issue 5511.
-            .set("metadata.recovery.strategy", "none");
-        config
+        clients::config(&self.address)
     }
 
     /// Names an instance of a client in the history.
@@ -116,18 +135,14 @@ impl Shared {
     /// # Errors
     /// When a topic cannot be made.
     pub fn create_topics(&self) -> Result<()> {
-        let admin: AdminClient<DefaultClientContext> = self.config().create()?;
         let all = self.topics();
-        let topics: Vec<NewTopic<'_>> = all
+        let new = |name, partitions| NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let mut topics: Vec<NewTopic<'_>> = all
             .iter()
-            .map(|(name, partitions)| NewTopic::new(name, *partitions, TopicReplication::Fixed(1)))
+            .map(|(name, partitions)| new(name, *partitions))
             .collect();
-        let options = AdminOptions::new().operation_timeout(Some(CALL));
-        for result in futures_executor::block_on(admin.create_topics(&topics, &options))? {
-            if let Err((topic, code)) = result {
-                bail!("cannot create {topic}: {code}");
-            }
-        }
+        topics.push(new(CLOCK, 1).set("message.timestamp.type", "LogAppendTime"));
+        clients::create_topics(&self.address, &topics, CALL)?;
         for (topic, partitions) in all {
             self.recorder.write(&Event::Topic { topic, partitions });
         }
