@@ -184,6 +184,29 @@ build_broker() {
     die "the broker did not build"
 }
 
+# run_tests SECONDS PACKAGE TEST ARGUMENTS...: runs tests of one test program, prints what they print, and counts them in
+# tests_passed and tests_failed. That no test has the name, and no result within the time, are failures too.
+tests_passed=0 tests_failed=0
+run_tests() {
+  local seconds=$1 options=(--locked --profile "$(cargo_profile)" -p "$2" --test "$3") said status=0 passed failed
+  (cd "$ROOT" && cargo test --quiet "${options[@]}" --no-run >&2) || die "the test $3 of $2 does not compile"
+  said="$(mktemp "${TMPDIR:-/tmp}/tidemark-tests.XXXXXX")"
+  printf '%s %s %s:\n' "$2" "$3" "${*:4}"
+  (cd "$ROOT" && timeout --kill-after=20 "$seconds" cargo test --quiet "${options[@]}" -- --nocapture --format=pretty "${@:4}") |
+    tee "$said" | sed '/^$/d; /^running [0-9]* test/d; /^test result: /d' || status=$?
+  passed="$(sed -n 's/^test result: .* \([0-9]*\) passed; .*/\1/p' "$said")"
+  failed="$(sed -n 's/^test result: .* \([0-9]*\) failed; .*/\1/p' "$said")"
+  rm -f "$said"
+  if [ "$status" -ne 0 ] && [ "${failed:-0}" -eq 0 ]; then
+    note "$2 $3 ${*:4}: ended with $status (124: not done within $seconds s)"
+    failed=1
+  elif [ "${passed:-0}" -eq 0 ] && [ "${failed:-0}" -eq 0 ]; then
+    note "$2 $3 ${*:4}: no test has this name"
+    failed=1
+  fi
+  tests_passed=$((tests_passed + ${passed:-0})) tests_failed=$((tests_failed + ${failed:-0}))
+}
+
 # The command that starts the broker under test, with {port} and {data} to be filled in. TIDEMARK_TEST_BROKER_CMD
 # replaces it (it must end in the broker itself, not in a child of it: it is killed by pid).
 broker_command() {

@@ -5,44 +5,59 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The segments of all partitions, over a whole run.
-#[derive(Default)]
+use tidemark_histcheck::{DirFiles, inspect};
+
+/// The segments of a topic that retention works on, over a whole run.
 pub struct Segments {
+    topic: String,
+    /// The topic's id, with which the directories of its partitions begin.
+    id: Option<String>,
     /// Per directory of a partition the names of its segments, as they were first written.
     seen: BTreeMap<String, BTreeSet<String>>,
     there: BTreeMap<String, BTreeSet<String>>,
-    /// Directories in which compaction has written: there a segment that is gone was replaced.
-    compacted: BTreeSet<String>,
 }
 
 impl Segments {
+    pub fn of(topic: &str) -> Segments {
+        Segments {
+            topic: topic.to_owned(),
+            id: None,
+            seen: BTreeMap::new(),
+            there: BTreeMap::new(),
+        }
+    }
+
     /// Looks at `<data>/partitions`. Between a kill and the next start nothing moves there.
     pub fn look(&mut self, data: &Path) {
+        if self.id.is_none() {
+            let found = inspect(&DirFiles::new(data), &mut |_| {}).data.metadata;
+            self.id = found.topics.get(&self.topic).map(|t| t.id.to_string());
+        }
+        let Some(id) = &self.id else {
+            return; // what has no id has no segments either
+        };
         self.there.clear();
         for (directory, is_dir) in entries(&data.join("partitions")) {
-            if !is_dir {
+            let ours = directory.strip_prefix(id.as_str());
+            if !is_dir || !ours.is_some_and(|partition| partition.starts_with('-')) {
                 continue;
             }
-            let mut segments = BTreeSet::new();
-            for (name, is_dir) in entries(&data.join("partitions").join(&directory)) {
-                if is_dir && name.starts_with("compacted-") {
-                    self.compacted.insert(directory.clone());
-                } else if name.ends_with(".log") {
-                    segments.insert(name);
-                }
-            }
+            let segments: BTreeSet<String> = entries(&data.join("partitions").join(&directory))
+                .into_iter()
+                .filter(|(name, is_dir)| !is_dir && name.ends_with(".log"))
+                .map(|(name, _)| name)
+                .collect();
             let seen = self.seen.entry(directory.clone()).or_default();
             seen.extend(segments.iter().cloned());
             self.there.insert(directory, segments);
         }
     }
 
-    /// Segments that were there and are gone, where compaction had no part in it.
+    /// Segments that were there and are gone.
     pub fn retired(&self) -> usize {
         let none = BTreeSet::new();
         let here = |directory| self.there.get(directory).unwrap_or(&none);
         (self.seen.iter())
-            .filter(|(directory, _)| !self.compacted.contains(*directory))
             .map(|(directory, seen)| seen.difference(here(directory)).count())
             .sum()
     }
@@ -77,21 +92,21 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn segments_that_go_are_counted_where_retention_works() {
+    fn segments_of_the_topic_that_go_are_counted() {
         let data = std::env::temp_dir().join(format!("tidemark-cleaning-{}", std::process::id()));
-        let (kept, compacted) = (data.join("partitions/a-0"), data.join("partitions/b-0"));
-        for dir in [&kept, &compacted] {
+        let (ours, other) = (data.join("partitions/a-0"), data.join("partitions/ab-0"));
+        for dir in [&ours, &other] {
             fs::create_dir_all(dir).unwrap();
             for name in ["00.log", "00.tickindex", "10.log"] {
                 fs::write(dir.join(name), "").unwrap();
             }
         }
-        let mut segments = Segments::default();
+        let mut segments = Segments::of("topic");
+        segments.id = Some("a".to_owned());
         segments.look(&data);
         assert_eq!(segments.retired(), 0);
-        fs::create_dir(compacted.join("compacted-1")).unwrap();
-        fs::remove_file(kept.join("00.log")).unwrap();
-        fs::remove_file(compacted.join("00.log")).unwrap();
+        fs::remove_file(ours.join("00.log")).unwrap();
+        fs::remove_file(other.join("00.log")).unwrap();
         segments.look(&data);
         segments.look(&data);
         assert_eq!(segments.retired(), 1);

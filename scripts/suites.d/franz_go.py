@@ -3,9 +3,8 @@
 import json
 import os
 import subprocess
-import time
 
-from common import Result, SuiteError, cache, must
+from common import Result, SuiteError, build_go_tests, cache, run_go_tests
 from harness import free_port
 from killer import Killer, Relay
 
@@ -32,8 +31,7 @@ def prepare(stage):
     package = json.loads(done.stdout)["Dir"] + "/pkg/kgo"
     program = cache() / f"franz-go-{VERSION}.test"
     if not program.exists():
-        must(["go", "test", "-c", "-o", str(program), "."], cache() / "franz-go-build.log", "franz-go's tests",
-             cwd=package, env={"GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"})  # fmt: skip
+        build_go_tests("franz-go's tests", package, program)
 
 
 broker = None
@@ -52,31 +50,20 @@ def run(stage):
         if relay:
             relay.broker_port, address = broker.port, relay.address
     environment = {
-        **os.environ,
         "KGO_SEEDS": address,
         "KGO_TEST_RF": "1",
         "KGO_TEST_UNSAFE": "1",
         "KGO_TEST_RECORDS": str(stage.options.records),
         "KGO_LOG_LEVEL": os.environ.get("KGO_LOG_LEVEL", "none"),
     }
-    log = stage.folder / f"run{stage.number}.log"
-    command = ["go", "tool", "test2json", "-t", str(program), "-test.v=test2json", f"-test.timeout={SECONDS_PER_RUN}s"]
-    if stage.options.only:
-        command.append(f"-test.run={'|'.join(stage.options.only)}")
     killer = Killer(broker, stage.seed) if stage.options.kill else None
-    started = time.monotonic()
     if killer:
         killer.start()
     try:
-        with open(log, "wb") as out:
-            subprocess.run(command, cwd=package, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                           timeout=SECONDS_PER_RUN + 60)  # fmt: skip
-    except subprocess.TimeoutExpired:
-        pass  # what did not end has no result, and is told so
+        results = run_go_tests(stage, program, package, environment, SECONDS_PER_RUN)
     finally:
         if killer:
             killer.end()
-    results = read(log, time.monotonic() - started)
     if killer:
         stage.killed = killer.kills
         print(f"kills: {killer.kills}", flush=True)
@@ -91,31 +78,3 @@ def run(stage):
         if stage.options.repeat == 1 or result.outcome == "FAIL":
             stage.say(result)
     return results
-
-
-def read(log, seconds):
-    tests, said = {}, {}
-    for line in log.read_text(errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        name, action = event.get("Test"), event.get("Action")
-        if not name:
-            continue
-        if action == "run":
-            tests[name] = Result(name, "FAIL", seconds, f"did not end within {int(seconds)} s; see {log}")
-        elif action == "output":
-            said.setdefault(name, []).append(event["Output"].strip())
-        elif action in ("pass", "fail", "skip"):
-            why = "" if action == "pass" else reason(said.get(name, []))
-            tests[name] = Result(name, action.upper(), event.get("Elapsed", 0), why)
-    for name, result in tests.items():
-        parts = [part for part in tests.values() if part.name.startswith(f"{name}/")]
-        if "/" not in name and parts and result.outcome == "PASS" and all(part.outcome == "SKIP" for part in parts):
-            result.outcome, result.why = "SKIP", "all its parts are skipped"
-    return list(tests.values())
-
-
-def reason(lines):
-    return " ".join(line for line in lines if line and not line.startswith(("=== ", "--- ")))[:300]

@@ -1,15 +1,12 @@
 """What sarama's functional tests try with transactions, rewritten for one broker (tests/suites/sarama): its own want a
 cluster of five in containers. `kill` and `start` of the broker are asked for over a socket."""
 
-import os
 import re
+import shutil
 import socket
-import subprocess
 import threading
-import time
 
-from common import ROOT, SuiteError, cache, must
-from franz_go import read
+from common import ROOT, SuiteError, build_go_tests, cache, run_go_tests
 from harness import free_port
 
 NAME = "sarama"
@@ -25,12 +22,9 @@ def prepare(stage):
     global program, VERSION
     VERSION = re.search(r"IBM/sarama (\S+)", (HOME / "go.mod").read_text()).group(1)
     program = cache() / f"sarama-{VERSION}.test"
-    try:
-        subprocess.run(["go", "version"], capture_output=True, check=True)
-    except (FileNotFoundError, subprocess.CalledProcessError):
-        raise SuiteError("go is missing") from None
-    must(["go", "test", "-c", "-vet=all", "-o", str(program), "."], cache() / "sarama-build.log", "sarama's scenarios",
-         cwd=HOME, env={"GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"})  # fmt: skip
+    if not shutil.which("go"):
+        raise SuiteError("go is missing")
+    build_go_tests("sarama's scenarios", HOME, program, "-vet=all")
 
 
 class Control(threading.Thread):
@@ -64,22 +58,12 @@ def run(stage):
     broker.start()
     control = Control(broker)
     control.start()
-    environment = {**os.environ, "SARAMA_BROKER": broker.address, "SARAMA_CONTROL": control.address}
-    log = stage.folder / f"run{stage.number}.log"
-    command = ["go", "tool", "test2json", "-t", str(program), "-test.v=test2json", f"-test.timeout={SECONDS_PER_RUN}s"]
-    if stage.options.only:
-        command.append(f"-test.run={'|'.join(stage.options.only)}")
-    started = time.monotonic()
+    environment = {"SARAMA_BROKER": broker.address, "SARAMA_CONTROL": control.address}
     try:
-        with open(log, "wb") as out:
-            subprocess.run(command, cwd=HOME, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                           timeout=SECONDS_PER_RUN + 60)  # fmt: skip
-    except subprocess.TimeoutExpired:
-        pass  # what did not end has no result, and is told so
+        results = run_go_tests(stage, program, HOME, environment, SECONDS_PER_RUN)
     finally:
         control.listener.close()
         stage.done_with(broker, f"run{stage.number}.broker.log")
-    results = read(log, time.monotonic() - started)
     for result in results:
         stage.say(result)
     return results

@@ -1,5 +1,8 @@
-"""What the proofs with Java programs share: processes that are killed, faults, a reader of whole topics."""
+"""What the proofs with Java programs share: options, processes that are killed, faults, a reader of whole topics, and an
+end in which every process that was started has ended."""
 
+import argparse
+import contextlib
 import random
 import signal
 import subprocess
@@ -13,7 +16,43 @@ sys.path[:0] = [str(ROOT / "tests" / "e2e")]
 
 import confluent_kafka as ck  # noqa: E402
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
-from harness import Broker  # noqa: E402, F401
+from harness import Broker, eventually  # noqa: E402, F401
+
+
+# Under kill -9 a program may give up, and is started again: for every so many kills one may, and one more.
+KILLS_PER_OWN_END = 20
+
+
+def parser_of(doc, rate, seconds, rate_help):
+    """The options that all of them have."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--broker", required=True, help="command that starts the broker; {port} and {data} are filled in")
+    parser.add_argument("--jars", required=True, help="folder with the jars of Kafka's tools and of Kafka Streams")
+    parser.add_argument("--dir", required=True, help="an empty folder for state and logs")
+    parser.add_argument("--seconds", type=int, default=60, help=f"{seconds} (default 60)")
+    parser.add_argument("--rate", type=int, default=rate, help=f"{rate_help} (default {rate})")
+    parser.add_argument("--seed", type=int, default=1, help="of the times of the kills (default 1)")
+    return parser
+
+
+@contextlib.contextmanager
+def all_ended():
+    """However it is left, by SIGTERM too: no process that was started is there afterwards."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        yield
+    finally:
+        for java in list(Java.running):
+            java.stop(2)
+        for broker in list(Broker.running):
+            broker.stop(5)
+            broker.remove()
+
+
+def own_ends_within_bound(what, ends, kills):
+    """What is wrong when programs, or threads of them, gave up more often than a kill excuses: a list."""
+    most = 1 + kills // KILLS_PER_OWN_END
+    return [f"{what}: {ends} gave up by themselves; at {kills} kills at most {most} may"] if ends > most else []
 
 
 def compile_java(source, jars, folder):
@@ -34,9 +73,14 @@ class Java:
                         f"-Djava.io.tmpdir={folder / 'tmp'}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
                         "-cp", classpath, main, *map(str, arguments)]  # fmt: skip
         self.process = None
+        # Ends with an error that nobody asked for; each is found when the program is started again.
         self.kills = self.own_ends = 0
+        self.asked = False
 
     def start(self):
+        if self.process and not self.asked and self.process.returncode:
+            self.own_ends += 1
+        self.asked = False
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         Java.running.add(self)
@@ -51,6 +95,7 @@ class Java:
         if there:
             self.process.send_signal(signal.SIGKILL)
             self.kills += 1
+            self.asked = True
         self.process.wait()
         Java.running.discard(self)
         return there
@@ -78,6 +123,7 @@ class Faults(threading.Thread):
         super().__init__(daemon=True)
         self.programs, self.broker, self.between = programs, broker, between
         self.random = random.Random(seed)
+        self.turn = threading.Lock()
         self.over = threading.Event()
         self.broker_kills, self.error = 0, None
 
@@ -86,23 +132,28 @@ class Faults(threading.Thread):
         try:
             while not self.over.wait(self.random.uniform(*self.between)):
                 turn += 1
-                # In turns, so that both happen however short the run is; without programs only the broker.
-                if self.broker and (turn % 2 == 0 or not self.programs):
-                    self.broker.restart_after_kill()
-                    self.broker_kills += 1
-                else:
-                    self.random.choice(self.programs).kill()
-                self.revive()
+                with self.turn:
+                    # Both happen, however short the run is; without programs only the broker is killed.
+                    if self.broker and (turn % 2 == 0 or not self.programs):
+                        self.broker.restart_after_kill()
+                        self.broker_kills += 1
+                    else:
+                        self.random.choice(self.programs).kill()
+                    self.revive()
         except Exception as error:  # the run is told of it when it ends
             self.error = error
 
     def revive(self):
         for program in self.programs:
-            if program.process.returncode is None and program.ended():
-                program.own_ends += 1
             # One that said it was done is done.
             if program.ended() and program.process.returncode != 0:
                 program.start()
+
+    def spare_programs(self):
+        """From here on only the broker is killed; the programs run, or have said that they are done."""
+        with self.turn:
+            self.revive()
+            self.programs = []
 
     def end(self):
         self.over.set()
@@ -179,7 +230,7 @@ class Numbers:
     def example(self, text):
         self.examples.append(text)
 
-    def tell(self):
-        for text in self.examples[:20]:
+    def tell(self, wrong):
+        for text in [*self.examples[:20], *wrong]:
             print(f"WRONG {text}", flush=True)
         return f"lost={self.lost} duplicated={self.duplicated} out_of_order={self.out_of_order}"

@@ -12,19 +12,31 @@ last line:
 
     streams: records=N instance_kills=N broker_kills=N lost=0 duplicated=0 out_of_order=0
 
-Exit 1 when anything is wrong, or below the least load: in each mode 300 records written and 100 through all stages a second
+Exit 1 when anything is wrong; when in a mode more instances and threads of them than one, and one for 20 kills, ended by
+themselves and were replaced; or below the least load: in each mode 300 records written and 100 through all stages a second
 that S asks for, a kill of an instance every 15 seconds, and in the second mode one of the broker every 15.
 """
 
-import argparse
-import signal
 import sys
 import threading
 import time
 from collections import defaultdict
 from pathlib import Path
 
-from lib import Broker, Faults, Java, Numbers, ck, compile_java, consumer, create_topics, read_all
+from lib import (
+    Broker,
+    Faults,
+    Java,
+    Numbers,
+    all_ended,
+    ck,
+    compile_java,
+    consumer,
+    create_topics,
+    own_ends_within_bound,
+    parser_of,
+    read_all,
+)
 
 HERE = Path(__file__).resolve().parent
 KEYS, PARTITIONS, INSTANCES, BUCKETS = 100, 4, 3, 7
@@ -222,46 +234,32 @@ def run(mode, options, numbers):
     replaced = sum(instance.log.read_text(errors="replace").count("thread replaced: ") for instance in instances)
     print(f"{mode}: records={producer.count} instance_kills={kills} broker_kills={faults.broker_kills} "
           f"threads_replaced={replaced} instances_ended_by_themselves={own}", flush=True)  # fmt: skip
-    least = options.seconds * min(LEAST_RECORDS_PER_SECOND, options.rate)
-    if producer.count < least or kills < options.seconds // 15:
-        wrong.append(f"too little happened: at least {least} records and {options.seconds // 15} kills of instances are asked for")
+    wrong += own_ends_within_bound(f"{mode}: instances and threads", own + replaced, kills + faults.broker_kills)
+    least, least_kills = options.seconds * min(LEAST_RECORDS_PER_SECOND, options.rate), max(1, options.seconds // 15)
+    if producer.count < least or kills < least_kills:
+        wrong.append(f"too little happened: at least {least} records and {least_kills} kills of instances are asked for")
     if meanwhile < options.seconds * LEAST_FINISHED_PER_SECOND:
         wrong.append(f"too little happened: of {producer.count} records {meanwhile} went through all stages between the kills")
-    if mode == "both" and faults.broker_kills < options.seconds // 15:
-        wrong.append(f"too little happened: at least {options.seconds // 15} kills of the broker are asked for")
+    if mode == "both" and faults.broker_kills < least_kills:
+        wrong.append(f"too little happened: at least {least_kills} kills of the broker are asked for")
     return producer.count, kills, faults.broker_kills, wrong
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--broker", required=True, help="command that starts the broker; {port} and {data} are filled in")
-    parser.add_argument("--jars", required=True, help="folder with the jars of Kafka Streams")
-    parser.add_argument("--dir", required=True, help="an empty folder for state and logs")
-    parser.add_argument("--seconds", type=int, default=60, help="of kills, in each mode (default 60)")
-    parser.add_argument("--rate", type=int, default=2000, help="records a second (default 2000)")
-    parser.add_argument("--seed", type=int, default=1, help="of the times of the kills (default 1)")
+    parser = parser_of(__doc__, 2000, "of kills, in each mode", "records a second")
     parser.add_argument("--modes", default="instances,both")
     parser.add_argument("--guarantee", default="exactly_once_v2",
                         help="at_least_once shows that this program notices what it looks for")  # fmt: skip
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     compile_java(HERE / "Streams.java", options.jars, Path(options.dir) / "classes")
     numbers, sums, wrong = Numbers(), [0, 0, 0], []
     print(f"seed {options.seed}, {options.rate} records a second", flush=True)
-    try:
+    with all_ended():
         for mode in options.modes.split(","):
             *counts, more = run(mode, options, numbers)
             sums = [before + now for before, now in zip(sums, counts)]
             wrong += more
-    finally:
-        for java in list(Java.running):
-            java.stop(2)
-        for broker in list(Broker.running):
-            broker.stop(5)
-            broker.remove()
-    told = numbers.tell()
-    for text in wrong:
-        print(f"WRONG {text}", flush=True)
+    told = numbers.tell(wrong)
     print(f"streams: records={sums[0]} instance_kills={sums[1]} broker_kills={sums[2]} {told}")
     return 1 if wrong or numbers.examples else 0
 

@@ -4,8 +4,8 @@
     tests/jvm/transactions_tool.py --broker COMMAND --jars FOLDER [--kafka COMMAND]
 
 One story: transactions in three states, one of them open in three partitions; list, describe, describe-producers and
-find-hanging tell of it, abort and forceTerminateTransaction end it and the last stable offsets move. With --kafka the same story is played on an Apache
-Kafka too, and what the tool prints is compared, with ids and times taken out. The last line:
+find-hanging tell of it, abort and forceTerminateTransaction end it and the last stable offsets move. With --kafka the same
+story is played on an Apache Kafka too, and what the tool prints is compared, with ids and times taken out. The last line:
 
     transactions-tool: commands=N checks=N failed=0 | kafka: commands=N compared=N different=0
 """
@@ -15,14 +15,9 @@ import logging
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "e2e")]
-
-import confluent_kafka as ck  # noqa: E402
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # noqa: E402
-from harness import Broker, eventually  # noqa: E402
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from lib import Broker, all_ended, ck, eventually
 
 SECONDS_PER_COMMAND = 60
 # More than nothing: the tool looks for transactions that are older than the longest timeout, in minutes.
@@ -115,9 +110,11 @@ class Story:
             if message is None:
                 continue
             if message.error():
-                break  # the end of the partition
+                break
             values.append(message.value().decode())
         consumer.close()
+        if message is None or not message.error() or message.error().code() != ck.KafkaError._PARTITION_EOF:
+            raise RuntimeError(f"{topic}-{partition} was not read to its end: {values}, {message and message.error()}")
         return values
 
     # ------------------------------------------------------------------------------------ the story
@@ -285,8 +282,9 @@ def main():
     stories = [Story("tidemark", options.broker, options.jars)]
     if options.kafka:
         stories.append(Story("kafka", options.kafka, options.jars))
-    for story in stories:
-        story.play()
+    with all_ended():
+        for story in stories:
+            story.play()
     ours, *theirs = stories
     line = f"transactions-tool: commands={ours.commands} checks={ours.checks} failed={len(ours.failed)}"
     failed = bool(ours.failed)

@@ -13,7 +13,7 @@
 //!
 //! A value with spaces, or an empty one, is in double quotes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -122,19 +122,58 @@ fn blocks_used(name: &str, text: &str) -> Result<Vec<(usize, String)>> {
                 let block = words.next().with_context(at)?;
                 let block = blocks.get(block);
                 let block = block.with_context(|| format!("{}: no such block", at()))?;
-                let values: Vec<(&str, &str)> =
-                    words.filter_map(|word| word.split_once('=')).collect();
-                lines.extend(block.iter().map(|(number, line)| {
-                    let put = |line: String, (name, value): &(&str, &str)| {
-                        line.replace(&format!("${name}"), value)
-                    };
-                    (*number, values.iter().fold(line.clone(), put))
-                }));
+                let values = values(words).with_context(at)?;
+                lines.extend(filled(block, &values).with_context(at)?);
             }
             _ => lines.push((number, line.to_owned())),
         }
     }
     ensure!(open.is_none(), "{name}.txt: a block is not closed");
+    Ok(lines)
+}
+
+/// The arguments of a `use`, up to a comment.
+fn values<'a>(words: impl Iterator<Item = &'a str>) -> Result<BTreeMap<&'a str, &'a str>> {
+    let mut values = BTreeMap::new();
+    for word in words.take_while(|word| !word.starts_with('#')) {
+        let (name, value) = (word.split_once('='))
+            .with_context(|| format!("{word} is not an argument: NAME=VALUE"))?;
+        let before = values.insert(name, value);
+        ensure!(before.is_none(), "{name}= stands twice");
+    }
+    Ok(values)
+}
+
+/// The lines of a block with the values in it; each `$name` has one, and each value a place.
+fn filled(
+    block: &[(usize, String)],
+    values: &BTreeMap<&str, &str>,
+) -> Result<Vec<(usize, String)>> {
+    let mut unused: BTreeSet<&str> = values.keys().copied().collect();
+    let mut lines = Vec::new();
+    for (number, line) in block {
+        // A name in a comment asks for nothing.
+        if line.trim_start().starts_with('#') {
+            lines.push((*number, line.clone()));
+            continue;
+        }
+        let mut parts = line.split('$');
+        let mut filled = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let ends = part.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            let (name, rest) = part.split_at(ends.unwrap_or(part.len()));
+            let value = (values.get(name))
+                .with_context(|| format!("${name} in line {number} has no value"))?;
+            unused.remove(name);
+            filled = filled + value + rest;
+        }
+        lines.push((*number, filled));
+    }
+    ensure!(
+        unused.is_empty(),
+        "the block has no place for {}",
+        unused.into_iter().collect::<Vec<_>>().join(", ")
+    );
     Ok(lines)
 }
 
@@ -271,6 +310,27 @@ mod tests {
         );
         assert!(Script::parse("s", "block b").is_err());
         assert!(Script::parse("s", "use b").is_err());
+    }
+
+    #[test]
+    fn what_a_use_gives_is_what_its_block_asks_for() {
+        let refused = |used: &str| {
+            let text = format!("block b\nend txn=$txn by=$p\nend-block\n{used}");
+            let error = Script::parse("s", &text).expect_err("it does not fit");
+            let error = format!("{error:#}");
+            assert!(error.starts_with("s.txt line 4: "), "{error}");
+            error
+        };
+        assert!(refused("use b txn=a").contains("$p in line 2 has no value"));
+        assert!(refused("use b txn=a p=q r=1").contains("no place for r"));
+        assert!(refused("use b txn=a p=q commit").contains("commit is not an argument"));
+        assert!(refused("use b txn=a txn=b p=q").contains("txn= stands twice"));
+        // A name that begins another is not that other.
+        let text =
+            "block b\n# $nothing\nend txn=$txn by=$txn2 # c\nend-block\nuse b txn=a txn2=q # why\n";
+        let script = Script::parse("s", text).expect("it parses");
+        assert_eq!(script.lines[0].text, "end txn=a by=q # c");
+        assert!(Script::parse("s", "block b\nend txn=$txn\nend-block\nuse b txn2=q").is_err());
     }
 
     #[test]

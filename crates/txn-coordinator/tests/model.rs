@@ -750,7 +750,7 @@ fn the_classic_dialect_is_open_to_delayed_requests_but_fences() {
 }
 
 #[test]
-#[ignore = "four million states, about a minute; the tests above are its parts"]
+#[ignore = "four million states, about a minute; the tests above are its parts: scripts/prove models"]
 fn everything_at_once() {
     let both = |setup: Setup, what| {
         Setup {

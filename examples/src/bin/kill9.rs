@@ -9,6 +9,7 @@
 //!
 //! `kill9: rounds=N acked=... commits=... aborts=... lost=0 duplicated=0 torn=0 aborted_read=0 compactions=N segments_retired=N`
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +27,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{DeliveryResult, Message};
+use rdkafka::message::{BorrowedMessage, DeliveryResult, Message};
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, PurgeConfig, ThreadedProducer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidemark_examples::broker_process::{BrokerProcess, free_port};
@@ -198,7 +199,7 @@ fn run(args: &Args) -> Result<bool> {
         })
     });
 
-    let mut segments = Segments::default();
+    let mut segments = Segments::of(EXPIRING);
     let killed = kill_rounds(
         args,
         &mut broker,
@@ -515,29 +516,71 @@ fn one_transaction(
 
 // ------------------------------------------------------------------------------------------- readers
 
-fn everything() -> Result<TopicPartitionList> {
-    let mut list = TopicPartitionList::new();
-    for topic in TOPICS {
-        for partition in 0..PARTITIONS {
-            list.add_partition_offset(topic, partition, Offset::Beginning)?;
-        }
-    }
-    Ok(list)
-}
-
-fn reader(shared: &Shared, isolation: &str) -> Result<BaseConsumer> {
-    let consumer: BaseConsumer = shared
+fn consumer(shared: &Shared, isolation: &str, reset: &str) -> Result<BaseConsumer> {
+    let consumer = shared
         .config()
         .set("group.id", "kill9-reader")
         .set("enable.auto.commit", "false")
         .set("isolation.level", isolation)
         .set("enable.partition.eof", "true")
-        // Retention may have taken what is asked for.
-        .set("auto.offset.reset", "earliest")
+        .set("auto.offset.reset", reset)
         .set("fetch.wait.max.ms", "100")
         .create()?;
-    consumer.assign(&everything()?)?;
     Ok(consumer)
+}
+
+/// Reads all topics from their begin. In `EXPIRING` retention may have taken what is asked for; in
+/// every other topic it is an error that the log does not begin at 0, or ends too early.
+struct Reader {
+    expiring: BaseConsumer,
+    others: BaseConsumer,
+    /// Whose turn it is.
+    turn: Cell<bool>,
+}
+
+impl Reader {
+    fn new(shared: &Shared, isolation: &str) -> Result<Reader> {
+        let (mut expiring, mut others) = (TopicPartitionList::new(), TopicPartitionList::new());
+        for topic in TOPICS {
+            for partition in 0..PARTITIONS {
+                if topic == EXPIRING {
+                    expiring.add_partition_offset(topic, partition, Offset::Beginning)?;
+                } else {
+                    others.add_partition_offset(topic, partition, Offset::Offset(0))?;
+                }
+            }
+        }
+        let reader = Reader {
+            expiring: consumer(shared, isolation, "earliest")?,
+            others: consumer(shared, isolation, "error")?,
+            turn: Cell::new(false),
+        };
+        reader.expiring.assign(&expiring)?;
+        reader.others.assign(&others)?;
+        Ok(reader)
+    }
+
+    /// What came next, or came within a moment. Most errors are those of a broker that was killed, and pass.
+    ///
+    /// Errors: a topic whose records nobody takes away did not have the offset that was asked for.
+    fn poll(&self) -> Result<Option<Result<BorrowedMessage<'_>, KafkaError>>> {
+        let turn = self.turn.replace(!self.turn.get());
+        let (first, second) = match turn {
+            true => (&self.expiring, &self.others),
+            false => (&self.others, &self.expiring),
+        };
+        // Who has nothing is waited for only when the other has nothing either.
+        let next = first
+            .poll(Duration::ZERO)
+            .or_else(|| second.poll(Duration::ZERO))
+            .or_else(|| first.poll(Duration::from_millis(10)));
+        match next {
+            Some(Err(KafkaError::MessageConsumption(RDKafkaErrorCode::AutoOffsetReset))) => {
+                bail!("a partition that keeps everything does not have the offset asked for")
+            }
+            came => Ok(came),
+        }
+    }
 }
 
 /// The record's number; readers fail on a payload that none of us wrote.
@@ -553,13 +596,13 @@ fn number_in(payload: Option<&[u8]>) -> Result<usize> {
 /// Follows all partitions. The second reader begins anew every few seconds: it must find the same again.
 fn follow(shared: &Shared, reader_index: usize) -> Result<()> {
     while !shared.stop_reading.load(Ordering::Relaxed) {
-        let consumer = reader(shared, "read_committed")?;
+        let reader = Reader::new(shared, "read_committed")?;
         let (started, mut positions) = (Instant::now(), BTreeMap::new());
         while !shared.stop_reading.load(Ordering::Relaxed) {
             if reader_index > 0 && started.elapsed() > Duration::from_secs(4) {
                 break;
             }
-            let Some(Ok(message)) = consumer.poll(Duration::from_millis(100)) else {
+            let Some(Ok(message)) = reader.poll()? else {
                 continue;
             };
             let (topic, partition, offset) =
@@ -583,7 +626,7 @@ fn follow(shared: &Shared, reader_index: usize) -> Result<()> {
 
 /// Asks where the partitions begin: a log start that was told does not go back.
 fn watch_log_starts(shared: &Shared) -> Result<()> {
-    let consumer = reader(shared, "read_committed")?;
+    let consumer = consumer(shared, "read_committed", "error")?;
     while !shared.stop_reading.load(Ordering::Relaxed) {
         for partition in 0..PARTITIONS {
             // Most errors are those of a broker that was killed.
@@ -608,7 +651,7 @@ fn see_log_start(shared: &Shared, partition: i32, start: i64) {
 
 /// Where the partitions begin; with it what is left of each, in offsets.
 fn log_starts(shared: &Shared) -> Result<BTreeMap<i32, (i64, i64)>> {
-    let consumer = reader(shared, "read_uncommitted")?;
+    let consumer = consumer(shared, "read_uncommitted", "error")?;
     let mut starts = BTreeMap::new();
     for partition in 0..PARTITIONS {
         let (start, end) = consumer
@@ -622,11 +665,11 @@ fn log_starts(shared: &Shared) -> Result<BTreeMap<i32, (i64, i64)>> {
 
 /// Reads everything up to the ends of all partitions.
 fn scan(shared: &Shared, isolation: &str) -> Result<Reads> {
-    let consumer = reader(shared, isolation)?;
+    let reader = Reader::new(shared, isolation)?;
     let (mut reads, mut left) = (Reads::default(), TOPICS.len() as i32 * PARTITIONS);
     let deadline = Instant::now() + PATIENCE;
     while left > 0 {
-        match consumer.poll(Duration::from_secs(1)) {
+        match reader.poll()? {
             Some(Ok(message)) => {
                 reads.saw(
                     message.topic(),
@@ -647,8 +690,8 @@ fn scan(shared: &Shared, isolation: &str) -> Result<Reads> {
 
 /// Until the last stable offset of every partition is its end: no transaction is open any more.
 fn wait_until_settled(shared: &Shared) -> Result<()> {
-    let committed = reader(shared, "read_committed")?;
-    let raw = reader(shared, "read_uncommitted")?;
+    let committed = consumer(shared, "read_committed", "error")?;
+    let raw = consumer(shared, "read_uncommitted", "error")?;
     let deadline = Instant::now() + Duration::from_secs(30);
     for topic in TOPICS {
         for partition in 0..PARTITIONS {

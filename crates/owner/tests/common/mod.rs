@@ -196,19 +196,6 @@ impl World {
         assert_eq!(owner.difference(&self.owner), None, "after a loss");
     }
 
-    /// A step of Produce whose record is confirmed at once, without any check: for measurements.
-    pub fn step_only(&mut self, version: i16, batch: ProduceBatch) {
-        let produce = Command::Produce(Produce {
-            version,
-            transactional_id: None,
-            batches: vec![batch],
-        });
-        let step = self.at_now(|owner, now| owner.step(Token(1), produce, now));
-        let record = step.record.expect("a good batch");
-        self.owner.confirmed(record.index);
-        std::hint::black_box(record.encode());
-    }
-
     /// Turns both clocks, and lets everything that is due happen.
     pub fn pass_ms(&mut self, ms: u64) {
         self.mono_ms += ms;

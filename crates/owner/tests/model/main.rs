@@ -207,25 +207,25 @@ fn everything_at_once(dialects: [Dialect; 2]) {
 }
 
 #[test]
-#[ignore = "two million steps; the tests above are its parts"]
+#[ignore = "two million steps; the tests above are its parts: scripts/prove models"]
 fn everything_at_once_classic() {
     everything_at_once([V1, V1]);
 }
 
 #[test]
-#[ignore = "four million steps; the tests above are its parts"]
+#[ignore = "four million steps; the tests above are its parts: scripts/prove models"]
 fn everything_at_once_one_of_each() {
     everything_at_once([V1, V2]);
 }
 
 #[test]
-#[ignore = "six million steps, minutes; the tests above are its parts"]
+#[ignore = "six million steps, minutes; the tests above are its parts: scripts/prove models"]
 fn everything_at_once_version_2() {
     everything_at_once([V2, V2]);
 }
 
 #[test]
-#[ignore = "more batches and connections than the test below"]
+#[ignore = "more batches and connections than the test below: scripts/prove models"]
 fn many_batches_in_flight() {
     explore("many in flight", pipeline::Pipeline::long());
 }

@@ -1,7 +1,5 @@
 //! Records that the journal loses are taken back, and nothing else.
 
-use std::time::Instant;
-
 use tidemark_owner::{Command, Reply};
 use tidemark_types::{ErrorCode, ProducerEpoch};
 
@@ -118,40 +116,4 @@ fn what_is_in_flight_is_what_is_kept() {
     assert_eq!(w.owner.in_flight(), 3);
     w.lose(w.records.len() - 3);
     assert_eq!(w.owner.in_flight(), 0);
-}
-
-/// How much a step of Produce costs more. Of this machine only: `cargo test -p tidemark-owner --test
-/// stories undo_costs -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn undo_costs_little_of_a_step() {
-    let mut best = [f64::MAX; 2];
-    for round in 0..21 {
-        let first = usize::from(round % 2 == 0);
-        for n in [first, 1 - first] {
-            let keeps = n == 1;
-            let mut w = World::new();
-            w.create_topic("t", 1);
-            let p = Producer::idempotent(&mut w);
-            if keeps {
-                w.owner.keep_undo();
-            }
-            let batches: Vec<_> = (0..20_000)
-                .map(|sequence| p.batch(&w, "t", 0, sequence, &["some value of usual length"]))
-                .collect();
-            let begun = Instant::now();
-            for batch in batches {
-                w.step_only(p.version, batch);
-            }
-            let each_ns = begun.elapsed().as_nanos() as f64 / 20_000.0;
-            if round > 0 {
-                best[n] = best[n].min(each_ns);
-            }
-        }
-    }
-    let [without, with] = best;
-    println!(
-        "{without:.0} ns without, {with:.0} ns with: {:.1} %",
-        (with / without - 1.0) * 100.0
-    );
 }

@@ -103,7 +103,7 @@ fn three_journals() {
 }
 
 #[test]
-#[ignore = "minutes; the tests above are its parts"]
+#[ignore = "minutes; the tests above are its parts: scripts/prove models"]
 fn three_journals_everything_at_once() {
     for dialect in [V1, V2] {
         Setup {
