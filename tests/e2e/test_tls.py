@@ -1,41 +1,11 @@
 """Listeners with TLS: stock clients with certificates, and without."""
 
 import json
-import shutil
 import signal
 import subprocess
 
+from authority import Authority
 from harness import Broker, Skip, ck, deliver, eventually, free_port, needs_confluent, needs_kcat
-
-
-class Authority:
-    """A CA and what it signs, made with openssl in a folder."""
-
-    def __init__(self, folder, name="ca"):
-        if shutil.which("openssl") is None:
-            raise Skip("openssl is not installed")
-        self.folder, self.name = folder, name
-        self.certificate = folder / f"{name}.pem"
-        self.openssl(
-            "req -x509 -newkey rsa:2048 -nodes -days 3650 -keyout {name}.key -out {name}.pem",
-            "-subj", f"/CN=the authority {name}",
-        )  # fmt: skip
-
-    def openssl(self, words, *more):
-        command = ["openssl", *words.replace("{name}", self.name).split(), *more]
-        subprocess.run(command, cwd=self.folder, check=True, capture_output=True, stdin=subprocess.DEVNULL)
-
-    def sign(self, name, subject):
-        """(certificate, key); both also in NAME-both.pem."""
-        self.openssl(f"req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr", "-subj", subject)
-        (self.folder / f"{name}.ext").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-        self.openssl(
-            f"x509 -req -in {name}.csr -CA {{name}}.pem -CAkey {{name}}.key -CAcreateserial -days 3000"
-            f" -extfile {name}.ext -out {name}.pem"
-        )
-        certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
-        (self.folder / f"{name}-both.pem").write_text(certificate.read_text() + key.read_text())
-        return certificate, key
 
 
 class Secured:

@@ -42,8 +42,8 @@ pub enum Refused {
     NoKeys,
     #[error("the token has no kid, and there are several keys")]
     NoKeyId,
-    #[error("the token's kid {0:?} is none of the keys'")]
-    UnknownKey(String),
+    #[error("the token's kid is none of the keys'")]
+    UnknownKey,
     #[error("the token's algorithm is not that of its key")]
     KeysAlgorithm,
     #[error("the token's signature is not that of its key")]
@@ -65,7 +65,7 @@ pub enum Refused {
 impl Refused {
     /// Newer keys could be the mend.
     pub fn is_for_want_of_a_key(&self) -> bool {
-        matches!(self, Refused::UnknownKey(_) | Refused::NoKeys)
+        matches!(self, Refused::UnknownKey | Refused::NoKeys)
     }
 }
 
@@ -74,7 +74,8 @@ impl Refused {
 pub struct Accepted {
     /// Without `User:` in front.
     pub principal: String,
-    /// `exp`, in milliseconds since 1970. May be past by as much as the clocks may differ.
+    /// When this must be shown again, in milliseconds since 1970: `exp`; of a token that is past it, and
+    /// accepted because clocks differ, when it no longer is.
     pub expires_at_ms: i64,
     pub scopes: Vec<String>,
 }
@@ -131,6 +132,10 @@ impl Validator {
             let ago_s = now_ms.saturating_sub(expires_at_ms) / 1000;
             return Err(Refused::Expired { ago_s });
         }
+        let shown_again_ms = match now_ms < expires_at_ms {
+            true => expires_at_ms,
+            false => expires_at_ms + skew_ms,
+        };
         let issued_at_ms = time_ms(claims, "iat")?.ok_or_else(|| missing("iat"))?;
         let begins_at_ms = time_ms(claims, "nbf")?.unwrap_or(issued_at_ms);
         let begins_at_ms = begins_at_ms.max(issued_at_ms);
@@ -149,7 +154,7 @@ impl Validator {
         let scopes = scopes.ok_or_else(|| missing(&expected.scope_claim))?;
         Ok(Accepted {
             principal: principal.to_owned(),
-            expires_at_ms,
+            expires_at_ms: shown_again_ms,
             scopes: scopes.into_iter().map(str::to_owned).collect(),
         })
     }

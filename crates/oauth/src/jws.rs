@@ -53,7 +53,7 @@ pub(crate) fn verified_claims(token: &str, keys: &KeySet) -> Result<Object, Refu
     let key = keys.find(id).ok_or_else(|| match id {
         _ if keys.is_empty() => Refused::NoKeys,
         None => Refused::NoKeyId,
-        Some(id) => Refused::UnknownKey(id.chars().take(64).collect()),
+        Some(_) => Refused::UnknownKey,
     })?;
     if key.algorithm != algorithm {
         return Err(Refused::KeysAlgorithm);

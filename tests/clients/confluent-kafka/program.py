@@ -1,5 +1,6 @@
 """The scenario's verbs (tests/clients/lib/scenario.py) in Python, on confluent-kafka (librdkafka)."""
 
+import logging
 import os
 import sys
 import threading
@@ -16,6 +17,40 @@ BASE = {
     "reconnect.backoff.max.ms": 200,
     "error_cb": lambda error: print(error, file=sys.stderr),
 }
+failures = []  # what the client shows when it cannot connect
+logged = []  # what it writes then
+
+
+class Log(logging.Handler):
+    def emit(self, record):
+        print(record.getMessage(), file=sys.stderr)
+        logged.append(record.getMessage())
+
+
+def on_error(error):
+    print(error, file=sys.stderr)
+    if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+        failures.append(error)
+
+
+def token(_):
+    with open(os.environ["TIDEMARK_TEST_TOKEN_FILE"]) as file:
+        # The end that the client reckons with. It is not that of the token, which may be a bad one.
+        return file.read().strip(), time.time() + 60
+
+
+if os.environ.get("TIDEMARK_TEST_CA"):
+    BASE.update({"security.protocol": "ssl", "ssl.ca.location": os.environ["TIDEMARK_TEST_CA"], "error_cb": on_error})
+if os.environ.get("TIDEMARK_TEST_CERTIFICATE"):
+    BASE["ssl.certificate.location"] = os.environ["TIDEMARK_TEST_CERTIFICATE"]
+    BASE["ssl.key.location"] = os.environ["TIDEMARK_TEST_KEY"]
+if os.environ.get("TIDEMARK_TEST_MECHANISM"):
+    BASE.update({"security.protocol": "sasl_ssl", "sasl.mechanisms": os.environ["TIDEMARK_TEST_MECHANISM"]})
+    if os.environ["TIDEMARK_TEST_MECHANISM"] == "OAUTHBEARER":
+        BASE["oauth_cb"] = token
+    else:
+        BASE["sasl.username"] = os.environ["TIDEMARK_TEST_USER"]
+        BASE["sasl.password"] = os.environ["TIDEMARK_TEST_PASSWORD"]
 if os.environ.get("TIDEMARK_TEST_CLIENT_LOG"):
     BASE["debug"] = os.environ["TIDEMARK_TEST_CLIENT_LOG"]
 producers, received, assigned = {}, [], set()
@@ -130,6 +165,24 @@ def join(group, topic):
     threading.Thread(target=work, daemon=True).start()
 
 
+def connect():
+    """Until the broker's metadata is there or the client says why not: by an error, or if it has none, in its log."""
+    log = logging.getLogger("librdkafka")
+    log.addHandler(Log())
+    log.propagate = False
+    client, deadline = Producer({**BASE, "logger": log}), time.monotonic() + 6
+    while True:
+        try:
+            client.list_topics(timeout=1)
+            return
+        except KafkaException:
+            client.poll(0)
+            if failures:
+                raise KafkaException(failures[0]) from None
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{logged[-1]} (in its log)" if logged else "neither error nor log") from None
+
+
 def create_topic(topic, partitions):
     admin = AdminClient(BASE)  # must live until the answer is there
     admin.create_topics([NewTopic(topic, int(partitions), 1)])[topic].result(30)
@@ -144,6 +197,7 @@ def describe_config(topic, key):
 serve(
     {
         "hello": lambda: ["confluent-kafka", confluent_kafka.__version__, "librdkafka", confluent_kafka.libversion()[0]],
+        "connect": connect,
         "reconnects": lambda: None,
         "codecs": lambda: ["none", "gzip", "snappy", "lz4", "zstd"],
         "producer": producer,

@@ -4,6 +4,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +19,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 var (
@@ -38,7 +43,41 @@ func base(more ...kgo.Opt) []kgo.Opt {
 	if os.Getenv("TIDEMARK_TEST_CLIENT_LOG") != "" {
 		opts = append(opts, kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelDebug, nil)))
 	}
-	return append(opts, more...)
+	return append(append(opts, security()...), more...)
+}
+
+func security() (opts []kgo.Opt) {
+	if file := os.Getenv("TIDEMARK_TEST_CA"); file != "" {
+		roots, pem := x509.NewCertPool(), must(os.ReadFile(file))
+		roots.AppendCertsFromPEM(pem)
+		config := &tls.Config{RootCAs: roots}
+		if shown := os.Getenv("TIDEMARK_TEST_CERTIFICATE"); shown != "" {
+			config.Certificates = []tls.Certificate{must(tls.LoadX509KeyPair(shown, os.Getenv("TIDEMARK_TEST_KEY")))}
+		}
+		opts = append(opts, kgo.DialTLSConfig(config))
+	}
+	user, password := os.Getenv("TIDEMARK_TEST_USER"), os.Getenv("TIDEMARK_TEST_PASSWORD")
+	switch os.Getenv("TIDEMARK_TEST_MECHANISM") {
+	case "PLAIN":
+		opts = append(opts, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		opts = append(opts, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		opts = append(opts, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		opts = append(opts, kgo.SASL(oauth.Oauth(func(context.Context) (oauth.Auth, error) {
+			token, err := os.ReadFile(os.Getenv("TIDEMARK_TEST_TOKEN_FILE"))
+			return oauth.Auth{Token: strings.TrimSpace(string(token))}, err
+		})))
+	}
+	return opts
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }
 
 func main() {
@@ -77,6 +116,15 @@ func perform(w []string) ([]string, error) {
 			}
 		}
 		return []string{"franz-go", "?"}, nil
+	case "connect":
+		client, err := kgo.NewClient(base()...)
+		if err != nil {
+			return nil, err
+		}
+		defer client.Close()
+		short, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		return nil, client.Ping(short)
 	case "reconnects":
 		return nil, nil
 	case "codecs":

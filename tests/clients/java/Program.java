@@ -54,7 +54,12 @@ public class Program {
                 answer = answer.isEmpty() ? "ok" : "ok\t" + answer;
             } catch (Exception error) {
                 error.printStackTrace();
-                answer = "err\t" + kind(error) + "\t" + error.toString().replaceAll("\\s+", " ");
+                Throwable root = error;
+                while (root.getCause() != null) {
+                    root = root.getCause();
+                }
+                String why = root == error ? error.toString() : error + "; " + root;
+                answer = "err\t" + kind(error) + "\t" + why.replaceAll("\\s+", " ");
             }
             System.out.println(answer);
             System.out.flush();
@@ -79,6 +84,14 @@ public class Program {
         switch (word[0]) {
             case "hello":
                 return List.of("kafka-clients", version);
+            case "connect":
+                Properties settings = base();
+                settings.put("default.api.timeout.ms", "20000");
+                settings.put("request.timeout.ms", "20000");
+                try (Admin admin = Admin.create(settings)) {
+                    admin.listTopics().names().get();
+                }
+                return List.of();
             case "reconnects":
                 return List.of();
             case "codecs":
@@ -149,7 +162,40 @@ public class Program {
         settings.put("bootstrap.servers", broker);
         settings.put("reconnect.backoff.ms", "20");
         settings.put("reconnect.backoff.max.ms", "200");
+        secure(settings);
         return settings;
+    }
+
+    static void secure(Properties settings) {
+        if (System.getenv("TIDEMARK_TEST_CA") == null) {
+            return;
+        }
+        settings.put("security.protocol", "SSL");
+        settings.put("ssl.truststore.type", "PEM");
+        settings.put("ssl.truststore.location", System.getenv("TIDEMARK_TEST_CA"));
+        if (System.getenv("TIDEMARK_TEST_CERTIFICATE") != null) {
+            settings.put("ssl.keystore.type", "PEM");
+            settings.put("ssl.keystore.location", System.getenv("TIDEMARK_TEST_BOTH"));
+        }
+        String mechanism = System.getenv("TIDEMARK_TEST_MECHANISM");
+        if (mechanism == null) {
+            return;
+        }
+        settings.put("security.protocol", "SASL_SSL");
+        settings.put("sasl.mechanism", mechanism);
+        String security = "org.apache.kafka.common.security.";
+        if (mechanism.equals("OAUTHBEARER")) {
+            String url = "file://" + System.getenv("TIDEMARK_TEST_TOKEN_FILE");
+            System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", url);
+            System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.files", System.getenv("TIDEMARK_TEST_TOKEN_FILE"));
+            settings.put("sasl.oauthbearer.token.endpoint.url", url);
+            settings.put("sasl.login.callback.handler.class", security + "oauthbearer.OAuthBearerLoginCallbackHandler");
+            settings.put("sasl.jaas.config", security + "oauthbearer.OAuthBearerLoginModule required;");
+        } else {
+            String module = mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule";
+            settings.put("sasl.jaas.config", String.format("%s%s required username=\"%s\" password=\"%s\";", security, module,
+                    System.getenv("TIDEMARK_TEST_USER"), System.getenv("TIDEMARK_TEST_PASSWORD")));
+        }
     }
 
     void producer(String name, String kind, String transactionalId) {

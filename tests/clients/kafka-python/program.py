@@ -9,12 +9,32 @@ import time
 from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, __version__
 from kafka import errors
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.structs import OffsetAndMetadata
 from verbs import serve
 
 logging.basicConfig(level=os.environ.get("TIDEMARK_TEST_CLIENT_LOG", "warning").upper())
 BROKER = sys.argv[1]
 BASE = {"bootstrap_servers": BROKER, "reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 200}
+
+
+class Token(AbstractTokenProvider):
+    def token(self):
+        with open(os.environ["TIDEMARK_TEST_TOKEN_FILE"]) as file:
+            return file.read().strip()
+
+
+if os.environ.get("TIDEMARK_TEST_CA"):
+    BASE.update(security_protocol="SSL", ssl_cafile=os.environ["TIDEMARK_TEST_CA"])
+if os.environ.get("TIDEMARK_TEST_CERTIFICATE"):
+    BASE.update(ssl_certfile=os.environ["TIDEMARK_TEST_CERTIFICATE"], ssl_keyfile=os.environ["TIDEMARK_TEST_KEY"])
+if os.environ.get("TIDEMARK_TEST_MECHANISM"):
+    BASE.update(security_protocol="SASL_SSL", sasl_mechanism=os.environ["TIDEMARK_TEST_MECHANISM"])
+    if os.environ["TIDEMARK_TEST_MECHANISM"] == "OAUTHBEARER":
+        BASE["sasl_oauth_token_provider"] = Token()
+    else:
+        BASE["sasl_plain_username"] = os.environ["TIDEMARK_TEST_USER"]
+        BASE["sasl_plain_password"] = os.environ["TIDEMARK_TEST_PASSWORD"]
 producers, received, assigned = {}, [], set()
 
 
@@ -110,6 +130,28 @@ def join(group, topic):
     threading.Thread(target=work, daemon=True).start()
 
 
+class Log(logging.Handler):
+    """What the client writes when it is not let in: its error says that time ran out."""
+
+    last = ""
+
+    def emit(self, record):
+        said = record.getMessage()
+        if "Sasl" in said or "SSL" in said or not self.last:
+            self.last = said
+
+
+def connect():
+    log = Log(logging.WARNING)
+    logging.getLogger("kafka").addHandler(log)
+    try:
+        admin = KafkaAdminClient(**BASE, bootstrap_timeout_ms=5000, request_timeout_ms=5000)
+        admin.list_topics()
+        admin.close()
+    except errors.KafkaTimeoutError as error:
+        raise errors.KafkaTimeoutError(f"{error}; in its log: {log.last}") from None
+
+
 def create_topic(topic, partitions):
     admin = KafkaAdminClient(**BASE)
     admin.create_topics([NewTopic(topic, int(partitions), 1)])
@@ -126,6 +168,7 @@ def describe_config(topic, key):
 serve(
     {
         "hello": lambda: ["kafka-python", __version__],
+        "connect": connect,
         "reconnects": lambda: None,
         "codecs": lambda: ["none", "gzip", "snappy", "lz4", "zstd"],
         "producer": producer,

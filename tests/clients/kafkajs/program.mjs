@@ -1,5 +1,6 @@
 // The scenario's verbs (tests/clients/lib/scenario.py) in JavaScript, on kafkajs.
 
+import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import kafkajs from 'kafkajs'
 import SnappyCodec from 'kafkajs-snappy'
@@ -23,7 +24,15 @@ const codecs = {
   snappy: CompressionTypes.Snappy,
   zstd: CompressionTypes.ZSTD
 }
+const { TIDEMARK_TEST_CA: ca, TIDEMARK_TEST_MECHANISM: mechanism, TIDEMARK_TEST_TOKEN_FILE: tokenFile } = process.env
+const sasl = mechanism === 'OAUTHBEARER'
+  ? { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: readFileSync(tokenFile, 'utf8').trim() }) }
+  : { mechanism: mechanism?.toLowerCase(), username: process.env.TIDEMARK_TEST_USER, password: process.env.TIDEMARK_TEST_PASSWORD }
+const { TIDEMARK_TEST_CERTIFICATE: certificate, TIDEMARK_TEST_KEY: key } = process.env
+const shown = certificate && { cert: readFileSync(certificate), key: readFileSync(key) }
+const security = { ...(ca && { ssl: { ca: [readFileSync(ca)], ...shown } }), ...(mechanism && { sasl }) }
 const kafka = new Kafka({
+  ...security,
   brokers: [process.argv[2]],
   logLevel: process.env.TIDEMARK_TEST_CLIENT_LOG ? logLevel.DEBUG : logLevel.ERROR,
   logCreator: () => ({ level, label, log }) => console.error(level, label, JSON.stringify(log)),
@@ -134,6 +143,16 @@ async function withAdmin (use) {
 
 await serve({
   hello: () => ['kafkajs', version],
+  connect: async () => {
+    const admin = kafka.admin({ retry: { retries: 0 } })
+    await admin.connect()
+    // It takes the refusal of a token for a challenge that it need not answer, and learns by the next request.
+    try {
+      await admin.listTopics()
+    } finally {
+      await admin.disconnect()
+    }
+  },
   reconnects: () => {},
   codecs: () => Object.keys(codecs),
   producer,

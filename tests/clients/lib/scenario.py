@@ -5,6 +5,8 @@ The client's program reads verbs from its standard input, one a line, fields sep
 one line: `ok` and values, `none` and the reason, or `err`, the error's kind (`fenced`, `fatal`, `other`) and its text.
 
     hello                                     ok NAME VERSION
+    connect                                   ok, or the client's own words when the broker does not let it in (these
+                                              clients: those of tests/clients/secure)
     reconnects                                ok, or none when the client ends when its connections are cut
     codecs                                    ok CODEC...        what the client can compress with
     producer P plain|idempotent|CODEC         a producer named P; CODEC as in Kafka's compression.type

@@ -4,6 +4,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/xdg-go/scram"
 )
 
 var (
@@ -43,8 +46,66 @@ func config() *sarama.Config {
 	c.Consumer.Group.Session.Timeout = 6 * time.Second
 	c.Consumer.Group.Heartbeat.Interval = 500 * time.Millisecond
 	c.Consumer.IsolationLevel = sarama.ReadCommitted
+	secure(c)
 	return c
 }
+
+func secure(c *sarama.Config) {
+	if file := os.Getenv("TIDEMARK_TEST_CA"); file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(pem)
+		c.Net.TLS.Enable, c.Net.TLS.Config = true, &tls.Config{RootCAs: roots}
+		if shown := os.Getenv("TIDEMARK_TEST_CERTIFICATE"); shown != "" {
+			pair, err := tls.LoadX509KeyPair(shown, os.Getenv("TIDEMARK_TEST_KEY"))
+			if err != nil {
+				panic(err)
+			}
+			c.Net.TLS.Config.Certificates = []tls.Certificate{pair}
+		}
+	}
+	mechanism := os.Getenv("TIDEMARK_TEST_MECHANISM")
+	if mechanism == "" {
+		return
+	}
+	c.Net.SASL.Enable, c.Net.SASL.Handshake, c.Net.SASL.Mechanism = true, true, sarama.SASLMechanism(mechanism)
+	c.Net.SASL.User, c.Net.SASL.Password = os.Getenv("TIDEMARK_TEST_USER"), os.Getenv("TIDEMARK_TEST_PASSWORD")
+	switch mechanism {
+	case sarama.SASLTypeOAuth:
+		c.Net.SASL.TokenProvider = tokenFile(os.Getenv("TIDEMARK_TEST_TOKEN_FILE"))
+	case sarama.SASLTypeSCRAMSHA256:
+		c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: scram.SHA256} }
+	case sarama.SASLTypeSCRAMSHA512:
+		c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: scram.SHA512} }
+	}
+}
+
+type tokenFile string
+
+func (file tokenFile) Token() (*sarama.AccessToken, error) {
+	token, err := os.ReadFile(string(file))
+	return &sarama.AccessToken{Token: strings.TrimSpace(string(token))}, err
+}
+
+// Sarama has no SCRAM of its own: its users bring a library, this one in its examples.
+type scramClient struct {
+	hash         scram.HashGeneratorFcn
+	conversation *scram.ClientConversation
+}
+
+func (s *scramClient) Begin(user, password, authzid string) error {
+	client, err := s.hash.NewClient(user, password, authzid)
+	if err == nil {
+		s.conversation = client.NewConversation()
+	}
+	return err
+}
+
+func (s *scramClient) Step(challenge string) (string, error) { return s.conversation.Step(challenge) }
+func (s *scramClient) Done() bool                            { return s.conversation.Done() }
 
 func main() {
 	broker = os.Args[1]
@@ -91,6 +152,14 @@ func perform(w []string) ([]string, error) {
 			}
 		}
 		return []string{"sarama", "?"}, nil
+	case "connect":
+		c := config()
+		c.Metadata.Retry.Max = 0
+		client, err := sarama.NewClient([]string{broker}, c)
+		if err != nil {
+			return nil, err
+		}
+		return nil, client.Close()
 	case "reconnects":
 		return nil, nil
 	case "codecs":
