@@ -68,6 +68,12 @@ pub trait Disk: Send + Sync + 'static {
     /// Makes the names in `dir` durable (not the bytes of the files, not those of directories
     /// below).
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Lets nobody but this process's user read a file, or look into a directory. Nothing where there
+    /// are no users.
+    fn make_private(&self, path: &Path) -> io::Result<()> {
+        let _ = path;
+        Ok(())
+    }
     /// A handle on the file system that holds `dir`, through which everything in it can be synced at
     /// once; `None` where that is not to be had. Keep it open from before the writes whose sync it is
     /// for: it reports the failures since then.

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,6 +67,12 @@ impl Disk for OsDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
+    }
+
+    fn make_private(&self, path: &Path) -> io::Result<()> {
+        let mut permissions = std::fs::metadata(path)?.permissions();
+        permissions.set_mode(if std::fs::metadata(path)?.is_dir() { 0o700 } else { 0o600 });
+        std::fs::set_permissions(path, permissions)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
