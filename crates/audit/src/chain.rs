@@ -36,7 +36,9 @@ impl Link {
 
     /// Its first 48 bits: what a gauge can show without loss.
     pub fn prefix(&self) -> u64 {
-        self.0[..6].iter().fold(0, |all, byte| all << 8 | u64::from(*byte))
+        self.0[..6]
+            .iter()
+            .fold(0, |all, byte| all << 8 | u64::from(*byte))
     }
 }
 
@@ -134,7 +136,11 @@ mod tests {
         assert!(!line(1).follows(&Link::START));
         assert_eq!(line(1).link, second);
         assert_eq!(Link::parse(&second.to_string()), Some(second));
-        assert!(second.to_string().starts_with(&format!("{:012x}", second.prefix())));
+        assert!(
+            second
+                .to_string()
+                .starts_with(&format!("{:012x}", second.prefix()))
+        );
         // As the shell would do it, from the documented rule.
         let known = "b0a3ea1a0ae0e5be0d1c9b7a5b4b5d5c";
         assert!(Line::split(known.as_bytes()).is_none());

@@ -140,7 +140,9 @@ impl Event {
 
     pub fn of(mut self, origin: &Origin) -> Event {
         self.principal = origin.principal.as_deref().map(clip);
-        self.address = origin.address.map(|ip| Cow::Owned(ip.to_canonical().to_string()));
+        self.address = origin
+            .address
+            .map(|ip| Cow::Owned(ip.to_canonical().to_string()));
         self.client_id = origin.client_id.as_deref().map(clip);
         self.listener = origin.listener.as_deref().map(clip);
         self
@@ -273,7 +275,11 @@ fn date(days: i64) -> (i64, i64, i64) {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let from_march = (5 * of_year + 2) / 153;
     let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     (year, month, day)
 }
@@ -306,7 +312,9 @@ mod tests {
     #[test]
     fn text_of_clients_is_bounded() {
         let long = "ä".repeat(100_000);
-        let event = Event::new(Kind::Access).resource("Topic", &long).client_id(&long);
+        let event = Event::new(Kind::Access)
+            .resource("Topic", &long)
+            .client_id(&long);
         let line = serde_json::to_string(&event).unwrap();
         assert!(line.len() < 2 * MAX_TEXT_BYTES + 300, "{}", line.len());
         assert!(line.contains("(200000 bytes)"));

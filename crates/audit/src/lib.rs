@@ -32,7 +32,7 @@ use tidemark_types::MonoTime;
 
 pub use chain::Link;
 pub use event::{Event, Kind, Origin, Outcome};
-pub use verify::{Anchor, Finding, Verified, VerifyError, verify};
+pub use verify::{Anchor, Finding, Verified, VerifyError, newest_lines, verify};
 
 use log::{Log, Place};
 use repeats::Repeats;

@@ -79,7 +79,10 @@ impl Log {
         let mut older: VecDeque<u64> = files::numbers(&**disk, dir)?.into();
         let newest = older.pop_back();
         let (number, file) = match newest {
-            Some(number) => (number, disk.open(&files::path(dir, number), OpenMode::ReadWrite)?),
+            Some(number) => (
+                number,
+                disk.open(&files::path(dir, number), OpenMode::ReadWrite)?,
+            ),
             None => (1, create(&place, 1)?),
         };
         let mut log = Log {
@@ -119,7 +122,11 @@ impl Log {
         self.written = scanned.bytes;
         (self.last, self.seq) = (scanned.last, scanned.last_seq);
         let open_end = scanned.gaps.pop_if(|_| scanned.has_open_end);
-        let untold: Vec<_> = scanned.gaps.iter().filter(|gap| gap.told.is_none()).collect();
+        let untold: Vec<_> = scanned
+            .gaps
+            .iter()
+            .filter(|gap| gap.told.is_none())
+            .collect();
         if let Some(gap) = untold.first() {
             warn!(
                 "the audit log {} was changed: line {} does not follow the one before; `tidemark audit \
@@ -147,7 +154,8 @@ impl Log {
         match (scanned.first.is_some(), told) {
             (false, told) => self.write_opened(wall_ms, told.unwrap_or_default()),
             (true, Some(told)) => {
-                let reason = "the end of the file was not a whole line that follows the one before it";
+                let reason =
+                    "the end of the file was not a whole line that follows the one before it";
                 let event = Event::new(Kind::Recovered).reason(reason);
                 self.write(wall_ms, &event, told);
             }
@@ -238,12 +246,22 @@ impl Log {
             let Some(oldest) = self.older.pop_front() else {
                 break;
             };
-            let removed = self.place.disk.remove_file(&files::path(&self.place.dir, oldest));
+            let removed = self
+                .place
+                .disk
+                .remove_file(&files::path(&self.place.dir, oldest));
             let text = match removed {
-                Ok(()) => format!("{} was removed: more than audit.log.files", files::name(oldest)),
+                Ok(()) => format!(
+                    "{} was removed: more than audit.log.files",
+                    files::name(oldest)
+                ),
                 Err(e) => format!("{} could not be removed: {e}", files::name(oldest)),
             };
-            self.write(wall_ms, &Event::new(Kind::Removed).reason(&text), Extra::default());
+            self.write(
+                wall_ms,
+                &Event::new(Kind::Removed).reason(&text),
+                Extra::default(),
+            );
         }
         Ok(())
     }

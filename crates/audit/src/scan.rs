@@ -32,7 +32,8 @@ pub(crate) struct Head {
     count: Option<u64>,
 }
 
-/// Bytes between two lines of the chain that do not belong to it.
+/// Bytes between two lines of the chain that do not belong to it. A write that was cut short leaves no
+/// whole line at their beginning: what it has not written is missing or zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     /// Of its first byte, from 1.
@@ -40,11 +41,9 @@ pub(crate) struct Gap {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     pub(crate) sha256: Link,
-    /// It has an end of line within: a write that was cut short does not, as a rule.
-    pub(crate) has_lines: bool,
     /// A line that follows the chain tells of it: when, as it says.
     pub(crate) told: Option<String>,
-    /// The number that the line should have had, and the one that it bears.
+    /// The number that the line should have had, and the one that it bears, if it is a line.
     pub(crate) expected_seq: u64,
     pub(crate) seen_seq: Option<u64>,
     /// What the line should have followed.
@@ -84,8 +83,7 @@ pub(crate) enum From {
 struct Open {
     gap: Gap,
     sha: Sha256,
-    /// The newline of its last piece is not in the hash yet: the one before the telling line was
-    /// added with it.
+    /// The newline of its last piece is not counted yet: before a telling line it is that line's.
     held_newline: bool,
     /// The hash that its last line bears, and its number.
     claimed: Option<(Link, u64)>,
@@ -96,8 +94,8 @@ impl Open {
         if self.held_newline {
             self.sha.add(b"\n");
             self.gap.bytes += 1;
-            self.gap.has_lines = true;
         }
+        let is_first = self.gap.bytes == 0;
         let text = piece.strip_suffix(b"\n");
         self.held_newline = text.is_some();
         let text = text.unwrap_or(piece);
@@ -106,7 +104,9 @@ impl Open {
         let line = Line::split(text);
         let head = serde_json::from_slice::<Head>(text).ok();
         if let (Some(line), Some(head)) = (line, head) {
-            self.gap.seen_seq.get_or_insert(head.seq);
+            if is_first {
+                self.gap.seen_seq = Some(head.seq);
+            }
             self.claimed = Some((line.link, head.seq));
         } else {
             self.claimed = None;
@@ -118,7 +118,6 @@ impl Open {
         if self.held_newline {
             self.sha.add(b"\n");
             self.gap.bytes += 1;
-            self.gap.has_lines = true;
         }
         self.gap.sha256 = self.sha.finish();
         self.gap
@@ -168,7 +167,8 @@ pub(crate) fn scan(
             Some((line, head, text))
         });
         if let Some((line, head, text)) = parsed {
-            if believes && head.event == "opened"
+            if believes
+                && head.event == "opened"
                 && let Some(after) = head.after.as_deref().and_then(Link::parse)
             {
                 done.start = after;
@@ -214,7 +214,6 @@ pub(crate) fn scan(
                 offset,
                 bytes: 0,
                 sha256: Link::START,
-                has_lines: false,
                 told: None,
                 expected_seq: done.last_seq + 1,
                 seen_seq: None,

@@ -24,11 +24,13 @@ impl Anchor {
     ///
     /// Errors: what is wrong with it, in words.
     pub fn parse(text: &str) -> Result<Anchor, String> {
-        let example = "write NUMBER:HASH, as the log of the broker and `tidemark audit verify` show them";
+        let example =
+            "write NUMBER:HASH, as the log of the broker and `tidemark audit verify` show them";
         let (seq, hash) = text.split_once(':').ok_or(example)?;
         let seq = seq.parse().map_err(|_| example)?;
         let hash = hash.to_ascii_lowercase();
-        let is_hash = (12..=64).contains(&hash.len()) && hash.bytes().all(|c| c.is_ascii_hexdigit());
+        let is_hash =
+            (12..=64).contains(&hash.len()) && hash.bytes().all(|c| c.is_ascii_hexdigit());
         match is_hash {
             true => Ok(Anchor { seq, hash }),
             false => Err(format!("{example}; at least 12 hex digits of the hash")),
@@ -129,6 +131,30 @@ pub fn verify(paths: &[PathBuf], anchors: &[Anchor]) -> Result<Verified, VerifyE
     Ok(check.finish())
 }
 
+/// The newest lines of a log, as they stand, the oldest of them first.
+///
+/// Errors: as [`verify`].
+pub fn newest_lines(paths: &[PathBuf], lines: usize) -> Result<String, VerifyError> {
+    let mut found: Vec<String> = Vec::new();
+    for path in files_of(paths)?.iter().rev() {
+        let text = std::fs::read(path)
+            .map_err(|e| VerifyError(format!("{} cannot be read: {e}", path.display())))?;
+        let text = String::from_utf8_lossy(&text);
+        let missing = lines - found.len();
+        let some: Vec<String> = text
+            .lines()
+            .rev()
+            .take(missing)
+            .map(str::to_owned)
+            .collect();
+        found.extend(some);
+        if found.len() >= lines {
+            break;
+        }
+    }
+    Ok(found.into_iter().rev().map(|line| line + "\n").collect())
+}
+
 struct Check<'a> {
     done: Verified,
     end: From,
@@ -159,7 +185,10 @@ impl Check<'_> {
         // Each file is believed what it says of its beginning; whether that is the end of the one
         // before is looked at by itself, so that one break is told once.
         let scanned = scan(&mut reader, From::AsItSays, &mut |line, head, link, _| {
-            for (anchor, met) in anchors.iter_mut().filter(|(anchor, _)| anchor.seq == head.seq) {
+            for (anchor, met) in anchors
+                .iter_mut()
+                .filter(|(anchor, _)| anchor.seq == head.seq)
+            {
                 *met = true;
                 if !link.to_string().starts_with(&anchor.hash) {
                     wrong_anchors.push((line, anchor.hash.clone(), *link));
@@ -176,7 +205,12 @@ impl Check<'_> {
             let what = format!("it says that it is {}", files::name(says));
             self.find(true, &name, 1, what);
         }
-        self.joint(&name, &scanned.start, scanned.first.as_ref().map(|f| f.seq), number);
+        self.joint(
+            &name,
+            &scanned.start,
+            scanned.first.as_ref().map(|f| f.seq),
+            number,
+        );
         let last_gap = scanned.gaps.len();
         for (n, gap) in scanned.gaps.iter().enumerate() {
             let is_end = scanned.has_open_end && n + 1 == last_gap;
@@ -268,9 +302,10 @@ impl Check<'_> {
             self.find(true, &name, 0, what);
         }
         if self.last_event != "stop" && self.done.lines > 0 {
-            let what = "the last line tells of no stop: the broker is running or was killed, or the end \
+            let what =
+                "the last line tells of no stop: the broker is running or was killed, or the end \
                         is missing; a hash that was noted elsewhere (--expect) can tell"
-                .to_owned();
+                    .to_owned();
             self.find(false, &name, 0, what);
         }
         if self.done.lost > 0 {
@@ -294,15 +329,15 @@ fn told_of(gap: &Gap, is_end: bool) -> (bool, String) {
         ..
     } = gap;
     if let Some(when) = &gap.told {
-        return match gap.has_lines {
-            false => (
+        return match gap.seen_seq {
+            None => (
                 false,
                 format!(
                     "a write was cut short here ({bytes} bytes at position {offset}); the start at \
                      {when} tells of it"
                 ),
             ),
-            true => (
+            Some(_) => (
                 true,
                 format!(
                     "{bytes} bytes at position {offset} do not follow line {} (hash {expected_after}): \
@@ -312,7 +347,7 @@ fn told_of(gap: &Gap, is_end: bool) -> (bool, String) {
             ),
         };
     }
-    if is_end && !gap.has_lines && gap.seen_seq.is_none() {
+    if is_end && gap.seen_seq.is_none() {
         return (
             false,
             format!(
@@ -322,8 +357,12 @@ fn told_of(gap: &Gap, is_end: bool) -> (bool, String) {
         );
     }
     let seen = match gap.seen_seq {
-        Some(seen) if seen == *expected_seq => format!("line {seen} was changed, or follows another one"),
-        Some(seen) if seen > *expected_seq => format!("lines {expected_seq} to {} are missing", seen - 1),
+        Some(seen) if seen == *expected_seq => {
+            format!("line {seen} was changed, or follows another one")
+        }
+        Some(seen) if seen > *expected_seq => {
+            format!("lines {expected_seq} to {} are missing", seen - 1)
+        }
         Some(seen) => format!("line {seen} is here a second time or was put in"),
         None => "what is here is no line of an audit log".to_owned(),
     };
@@ -333,6 +372,8 @@ fn told_of(gap: &Gap, is_end: bool) -> (bool, String) {
     };
     (
         true,
-        format!("line {expected_seq} was expected, after the hash {expected_after}, and {seen}{after}"),
+        format!(
+            "line {expected_seq} was expected, after the hash {expected_after}, and {seen}{after}"
+        ),
     )
 }

@@ -22,7 +22,10 @@ const BEAT: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 1_024;
 
 pub(crate) enum Message {
-    Event { wall_ms: i64, event: Box<Event> },
+    Event {
+        wall_ms: i64,
+        event: Box<Event>,
+    },
     /// Tell all counts, write and sync; then answer.
     Sync(Sender<()>),
     Stop,
@@ -133,7 +136,10 @@ impl Writer {
                 *self.state.end.lock() = (log.seq, log.last);
             }
             Err(e) => {
-                let why = format!("the audit log in {} cannot be written: {e}", self.place.dir.display());
+                let why = format!(
+                    "the audit log in {} cannot be written: {e}",
+                    self.place.dir.display()
+                );
                 error!("{why}; events are lost until it can");
                 self.log = None;
                 self.state.is_failing.store(true, Ordering::Relaxed);
@@ -149,6 +155,8 @@ impl Writer {
 
     fn lose(&self, events: usize) {
         self.state.lost.fetch_add(events as u64, Ordering::Relaxed);
-        self.state.lost_untold.fetch_add(events as u64, Ordering::Relaxed);
+        self.state
+            .lost_untold
+            .fetch_add(events as u64, Ordering::Relaxed);
     }
 }

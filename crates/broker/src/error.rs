@@ -48,6 +48,14 @@ pub enum StartError {
     Tls(#[from] TlsError),
     #[error("ssl.principal.mapping.rules: {0}")]
     PrincipalRules(String),
+    /// `WouldBlock`: another process writes there.
+    #[error(
+        "the audit log in {} cannot be used: {}; {}",
+        path.display(),
+        audit_why(source),
+        "make the directory writable, or name another in audit.log.path"
+    )]
+    Audit { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
@@ -67,6 +75,13 @@ pub enum StartError {
     Orphaned { path: PathBuf, partitions: usize },
     #[error("the broker's start was cut short: {0}")]
     Stopped(String),
+}
+
+fn audit_why(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::WouldBlock => "another process writes there".to_owned(),
+        _ => source.to_string(),
+    }
 }
 
 impl StartError {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use tidemark_audit::{Audit, Event, Kind, Origin, Outcome};
 use tidemark_config::Settings;
 use tidemark_txn_coordinator::guard::ConnectionId;
 use tidemark_types::MonoTime;
@@ -13,6 +14,7 @@ use tidemark_wire::WireError;
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::ListenerAddress;
 use crate::api_counts::ApiCounts;
 use crate::clock::Clock;
 use crate::memory::RequestMemory;
@@ -37,6 +39,7 @@ pub struct Front {
     pub settings: Arc<Settings>,
     pub api_counts: ApiCounts,
     pub clock: Arc<dyn Clock>,
+    pub audit: Audit,
     pub(crate) request_memory: RequestMemory,
     phase: watch::Sender<Phase>,
     stopping: watch::Sender<bool>,
@@ -46,8 +49,9 @@ pub struct Front {
 }
 
 impl Front {
-    pub fn new(settings: Arc<Settings>, clock: Arc<dyn Clock>) -> Front {
+    pub fn new(settings: Arc<Settings>, clock: Arc<dyn Clock>, audit: Audit) -> Front {
         Front {
+            audit,
             request_memory: RequestMemory::new(settings.request_memory_bytes),
             settings,
             api_counts: ApiCounts::default(),
@@ -132,11 +136,14 @@ impl Front {
 
     /// A client broke the protocol and its connection is closed.
     pub fn refused(&self, peer: SocketAddr, error: &WireError) {
+        self.audit_refusal(Kind::ConnectionRefused, peer, &error.to_string());
         self.say_once(peer, &format!("connection of {peer} closed: {error}"));
     }
 
     /// A client stopped in the middle of a request while others wait for its memory.
     pub fn stalled(&self, peer: SocketAddr) {
+        let why = "it stopped in the middle of a request, and others wait for request.memory.bytes";
+        self.audit_refusal(Kind::ConnectionRefused, peer, why);
         self.say_once(
             peer,
             &format!(
@@ -149,6 +156,7 @@ impl Front {
 
     /// A connection did not get through its TLS handshake.
     pub fn no_handshake(&self, peer: SocketAddr, why: &str) {
+        self.audit_refusal(Kind::TlsRefused, peer, why);
         self.say_once(
             peer,
             &format!("connection of {peer} closed: TLS handshake: {why}"),
@@ -157,6 +165,8 @@ impl Front {
 
     /// A connection over the limits was closed at once.
     pub fn over_limit(&self, peer: SocketAddr) {
+        let why = "max.connections or max.connections.per.ip is reached";
+        self.audit_refusal(Kind::ConnectionRefused, peer, why);
         self.say_once(
             peer,
             &format!(
@@ -165,6 +175,54 @@ impl Front {
                 self.settings.max_connections, self.settings.max_connections_per_ip
             ),
         );
+    }
+
+    fn audit_refusal(&self, kind: Kind, peer: SocketAddr, why: &str) {
+        self.audit.record(|| {
+            let origin = Origin {
+                address: Some(peer.ip()),
+                ..Origin::default()
+            };
+            Event::new(kind)
+                .outcome(Outcome::Denied)
+                .of(&origin)
+                .reason(why)
+        });
+    }
+
+    /// Tells the audit log who begins to serve where.
+    pub(crate) fn tell_start(self: &Arc<Front>, listeners: &[ListenerAddress], cluster_id: &str) {
+        if self.settings.audit_log_failure == "stop" {
+            let front = Arc::downgrade(self);
+            self.audit.on_failure(move |why| {
+                if let Some(front) = front.upgrade() {
+                    front.set_failed(&format!("{why} (audit.log.failure=stop)"));
+                }
+            });
+        }
+        self.audit.record(|| {
+            let listeners = listeners.iter();
+            let listeners: Vec<String> = listeners
+                .map(|listener| format!("{} at {}", listener.name, listener.address))
+                .collect();
+            Event::new(Kind::Start).change(&format!(
+                "version {}, cluster {cluster_id}, node {}, listeners {}",
+                env!("CARGO_PKG_VERSION"),
+                self.settings.node_id,
+                listeners.join(", ")
+            ))
+        });
+    }
+
+    /// Tells the audit log of the end, and closes it. Blocks.
+    pub(crate) fn tell_stop(&self) {
+        // Counts of refusals come before the last line.
+        self.audit.sync();
+        self.audit.record(|| match self.failed() {
+            None => Event::new(Kind::Stop).outcome(Outcome::Succeeded),
+            Some(why) => Event::new(Kind::Stop).outcome(Outcome::Failed).reason(&why),
+        });
+        self.audit.stop();
     }
 
     /// Says it once per address and minute, so that one offender cannot fill the log.

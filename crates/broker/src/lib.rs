@@ -10,6 +10,7 @@
 
 mod admission;
 mod api_counts;
+mod audit;
 mod ballast;
 mod barrier;
 mod catalogue;
@@ -108,15 +109,20 @@ impl Broker {
     /// answered as soon as the ports are bound.
     pub async fn start_with(settings: Settings, seams: Seams) -> Result<Broker, StartError> {
         let settings = Arc::new(settings);
-        let front = Arc::new(Front::new(settings.clone(), seams.clock.clone()));
         let claimed = tokio::task::spawn_blocking({
             let (settings, seams) = (settings.clone(), seams.clone());
-            move || Ok((tls::load(&settings)?, start::claim(&settings, &seams)?))
+            move || {
+                let tls = tls::load(&settings)?;
+                let lock = start::claim(&settings, &seams)?;
+                Ok((tls, lock, audit::open(&settings, &seams)?))
+            }
         });
-        let (tls, lock) = claimed
+        let (tls, lock, audit) = claimed
             .await
             .map_err(|e| StartError::Stopped(e.to_string()))
             .and_then(|claimed| claimed)?;
+        let clock = seams.clock.clone();
+        let front = Arc::new(Front::new(settings.clone(), clock, audit));
         let bound = Bound::bind_all(&settings, tls.as_ref()).await?;
         let listeners = bound.iter().map(Bound::address).collect();
         let mut tasks: Vec<JoinHandle<()>> = bound
@@ -137,6 +143,7 @@ impl Broker {
             Ok(running) => running,
             Err(e) => {
                 front.set_failed(&e.to_string());
+                front.tell_stop();
                 return Err(e);
             }
         };
@@ -152,6 +159,9 @@ impl Broker {
             let _it_failed_already = broker.shutdown().await;
             return Err(e);
         }
+        broker
+            .front
+            .tell_start(&broker.listeners, broker.cluster_id());
         broker.front.set_ready(broker.running.shared.clone());
         Ok(broker)
     }
@@ -264,6 +274,24 @@ impl Broker {
         done.expect("asking for compaction does not panic");
     }
 
+    /// Numbers about the audit log; `None` without one.
+    pub fn audit(&self) -> Option<tidemark_audit::Stats> {
+        self.front.audit.stats()
+    }
+
+    /// Tells the audit log that the broker has failed, before the process ends.
+    pub async fn tell_failure(&self) {
+        let front = self.front.clone();
+        let _a_panic_was_printed = tokio::task::spawn_blocking(move || front.tell_stop()).await;
+    }
+
+    /// Waits until everything that the audit log was told is on the disk.
+    pub async fn sync_audit(&self) {
+        let audit = self.front.audit.clone();
+        let synced = tokio::task::spawn_blocking(move || audit.sync()).await;
+        synced.expect("waiting for the audit log does not panic");
+    }
+
     /// Stops serving, writes a checkpoint and closes the data directory.
     ///
     /// Errors: why the end is not in order, the last checkpoint or the journal's end mark: what was
@@ -276,7 +304,12 @@ impl Broker {
             let _it_was_aborted = task.await;
         }
         let running = self.running;
-        let ended = tokio::task::spawn_blocking(move || running.stop()).await;
+        let front = self.front.clone();
+        let ended = tokio::task::spawn_blocking(move || {
+            running.stop();
+            front.tell_stop();
+        })
+        .await;
         if let Err(e) = ended {
             tracing::error!("shutdown: {e}");
             return Err(e.to_string());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
+use tidemark_audit::Audit;
 use tidemark_compaction::LastAppend;
 use tidemark_journal::{Admission, After, AppendRequest, Journal, JournalEvent};
 use tidemark_owner::{
@@ -144,6 +145,7 @@ pub struct OwnerThread {
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
     pub metrics: TxnMetrics,
+    pub audit: Audit,
     pub ticks: TickClock,
     /// Under which the journal takes records; `None`: another broker owns it.
     pub epoch: Option<u32>,
@@ -307,6 +309,7 @@ impl OwnerThread {
         }
         for event in step.events {
             self.metrics.note(&event);
+            crate::audit::tell_of_owner(&self.audit, &event);
             log_event(event);
         }
     }
@@ -541,6 +544,8 @@ fn log_event(event: Event) {
             producer_id,
             old_epoch,
             new_epoch,
+            who: _,
+            by_principal: _,
             by_client_id,
             by_host,
         } => info!(
@@ -552,6 +557,7 @@ fn log_event(event: Event) {
             transactional_id,
             producer_id,
             epoch,
+            principal: _,
             client_id,
             host,
         } => warn!(
@@ -565,6 +571,7 @@ fn log_event(event: Event) {
             producer_id,
             epoch,
             timeout_ms,
+            principal: _,
             client_id,
             host,
         } => warn!(
@@ -578,8 +585,10 @@ fn log_event(event: Event) {
             producer_id,
             old_epoch,
             new_epoch,
+            old_principal: _,
             old_client_id,
             old_host,
+            by_principal: _,
             by_client_id,
             by_host,
         } => info!(
@@ -591,11 +600,16 @@ fn log_event(event: Event) {
             transactional_id,
             producer_id,
             epoch,
+            who: _,
             by,
         } => {
             let by = match by {
-                AbortedBy::Operator { client_id, host } => {
-                    format!("asked for by client {client_id:?} at {host}")
+                AbortedBy::Operator {
+                    principal,
+                    client_id,
+                    host,
+                } => {
+                    format!("asked for by {principal}, client {client_id:?} at {host}")
                 }
                 AbortedBy::TopicDeleted { topic } => {
                     format!("topic {topic}, which it was writing to, was deleted")

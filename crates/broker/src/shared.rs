@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
+use tidemark_audit::Audit;
 use tidemark_config::Settings;
 use tidemark_disk::Disk;
 use tidemark_metadata::{MetadataImage, TopicDefaults};
@@ -42,6 +43,7 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     pub disk: Arc<dyn Disk>,
     pub metrics: TxnMetrics,
+    pub audit: Audit,
     /// What compaction has done.
     pub compaction: Arc<parking_lot::Mutex<CompactionStats>>,
     /// The floor of the ticks of what is decided from now on.

@@ -117,6 +117,7 @@ pub(crate) fn command() -> Command {
                         .about("Print a TOML file with every setting, its default and its range"),
                 ),
         )
+        .subcommand(crate::audit::command())
         .subcommand(check_command())
         .subcommand(dump_command())
 }

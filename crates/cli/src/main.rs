@@ -2,6 +2,7 @@
 
 mod admin;
 mod args;
+mod audit;
 mod banner;
 mod explain;
 mod logging;
@@ -21,6 +22,9 @@ fn main() -> ExitCode {
     let matches = args::command().get_matches();
     if let Some(("txn", matches)) = matches.subcommand() {
         return txn::run(matches);
+    }
+    if let Some(("audit", matches)) = matches.subcommand() {
+        return audit::run(matches);
     }
     match args::action(&matches) {
         Action::Docs => print(&tidemark_config::toml_document()),

@@ -86,7 +86,10 @@ async fn run(loaded: Loaded, json: bool) -> Result<(), Failed> {
                 }
             }
             // Whoever supervises this process restarts it; what was acknowledged is replayed then.
-            why = broker.failure() => return Err(failed(why)),
+            why = broker.failure() => {
+                broker.tell_failure().await;
+                return Err(failed(why));
+            }
         }
     }
     if let Some(admin) = admin {

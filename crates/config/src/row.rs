@@ -16,11 +16,12 @@ pub enum Section {
     Groups,
     Journal,
     TopicDefaults,
+    Audit,
     Diagnostics,
 }
 
 impl Section {
-    pub const ALL: [Section; 10] = [
+    pub const ALL: [Section; 11] = [
         Section::Identity,
         Section::Listeners,
         Section::Tls,
@@ -30,6 +31,7 @@ impl Section {
         Section::Groups,
         Section::Journal,
         Section::TopicDefaults,
+        Section::Audit,
         Section::Diagnostics,
     ];
 
@@ -44,6 +46,7 @@ impl Section {
             Section::Groups => "Consumer groups",
             Section::Journal => "Journal, memory and recovery",
             Section::TopicDefaults => "What topics get that set nothing themselves",
+            Section::Audit => "Audit log",
             Section::Diagnostics => "Diagnostics",
         }
     }

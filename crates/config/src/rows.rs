@@ -230,6 +230,24 @@ settings! {
         "How long after a start expired records are looked for the first time."
         log_initial_task_delay_ms: u64 = long("log.initial.task.delay.ms", "30000", Check::AtLeast(0)).kafka().at(Section::Journal);
 
+        "The directory of the audit log: lines of JSON, each chained to the one before by its hash, of who did what from where, what was refused and why, whose transactions were ended by whom, what was changed. `tidemark audit verify` checks it. Without it nothing is kept, unless serve --secure has put it into the data directory."
+        audit_log_path: Option<String> = string("audit.log.path", "").without_default().at(Section::Audit);
+
+        "A file of the audit log that has grown to this is closed, and another one begun."
+        audit_log_max_bytes: u64 = long("audit.log.max.bytes", "33554432", Check::Between(4096, 1_073_741_824)).at(Section::Audit);
+
+        "Files of the audit log that are kept. The oldest is removed when one more begins, and the log says so."
+        audit_log_files: usize = int("audit.log.files", "20", Check::AtLeast(2)).at(Section::Audit);
+
+        "What the audit log tells besides refusals, start and stop, which it always tells. sessions: logins that succeed. connections: those refused before anybody logs in, for TLS, limits or broken frames. transactions: those that somebody else than their client ended, and fenced sessions. changes: of topics, records, settings, groups, ACLs and credentials. access: what requests were allowed to read, write and manage, once per principal, operation, resource and audit.log.interval.ms."
+        audit_log_events: String = list("audit.log.events", "sessions,connections,transactions,changes,access", Check::OneOf(&["sessions", "connections", "transactions", "changes", "access"])).at(Section::Audit);
+
+        "In the audit log a refusal is a line at once; those that repeat it in this time are one more line with their number. An allowed access is a line once in this time."
+        audit_log_interval_ms: u64 = long("audit.log.interval.ms", "60000", Check::AtLeast(1000)).at(Section::Audit);
+
+        "What happens when the audit log cannot be written, or not as fast as it has to be. go-on: events are lost, counted in a metric and, as soon as that can be, in the log itself. stop: the broker ends with exit code 1."
+        audit_log_failure: String = string_of("audit.log.failure", "go-on", Check::OneOf(&["go-on", "stop"])).at(Section::Audit);
+
         "Where the admin endpoint is served: HOST:PORT, or off. It tells who holds which transaction open, aborts one, and has the metrics; whoever reaches it may do so. Without it 127.0.0.1:9644 is tried, and left alone when it is taken."
         admin_listen: Option<String> = string("admin.listen", "").without_default().at(Section::Diagnostics);
 

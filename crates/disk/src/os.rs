@@ -71,7 +71,11 @@ impl Disk for OsDisk {
 
     fn make_private(&self, path: &Path) -> io::Result<()> {
         let mut permissions = std::fs::metadata(path)?.permissions();
-        permissions.set_mode(if std::fs::metadata(path)?.is_dir() { 0o700 } else { 0o600 });
+        permissions.set_mode(if std::fs::metadata(path)?.is_dir() {
+            0o700
+        } else {
+            0o600
+        });
         std::fs::set_permissions(path, permissions)
     }
 

@@ -7,6 +7,7 @@ use tidemark_group_coordinator::{
     LeaveRequest, ListedGroup, OffsetCommitRequest, SyncReply, SyncRequest,
 };
 use tidemark_metadata::Refusal;
+use tidemark_txn_coordinator::Who;
 use tidemark_txn_coordinator::guard::ConnectionId;
 use tidemark_types::{ErrorCode, MonoTime, ProducerEpoch, ProducerId, Tick};
 
@@ -172,6 +173,9 @@ pub enum Event {
         producer_id: ProducerId,
         old_epoch: ProducerEpoch,
         new_epoch: ProducerEpoch,
+        /// Whose it was.
+        who: Who,
+        by_principal: Arc<str>,
         by_client_id: Arc<str>,
         by_host: Arc<str>,
     },
@@ -181,6 +185,7 @@ pub enum Event {
         producer_id: ProducerId,
         epoch: ProducerEpoch,
         timeout_ms: i32,
+        principal: Arc<str>,
         client_id: Arc<str>,
         host: Arc<str>,
     },
@@ -192,8 +197,10 @@ pub enum Event {
         producer_id: ProducerId,
         old_epoch: ProducerEpoch,
         new_epoch: ProducerEpoch,
+        old_principal: Arc<str>,
         old_client_id: Arc<str>,
         old_host: Arc<str>,
+        by_principal: Arc<str>,
         by_client_id: Arc<str>,
         by_host: Arc<str>,
     },
@@ -203,6 +210,7 @@ pub enum Event {
         transactional_id: Arc<str>,
         producer_id: ProducerId,
         epoch: ProducerEpoch,
+        principal: Arc<str>,
         client_id: Arc<str>,
         host: Arc<str>,
     },
@@ -211,6 +219,8 @@ pub enum Event {
         transactional_id: Arc<str>,
         producer_id: ProducerId,
         epoch: ProducerEpoch,
+        /// Whose it was.
+        who: Who,
         by: AbortedBy,
     },
 }
@@ -219,7 +229,11 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AbortedBy {
     /// WriteTxnMarkers, as `kafka-transactions abort` sends it.
-    Operator { client_id: Arc<str>, host: Arc<str> },
+    Operator {
+        principal: Arc<str>,
+        client_id: Arc<str>,
+        host: Arc<str>,
+    },
     /// The deletion of a topic that it had enrolled a partition of.
     TopicDeleted { topic: Arc<str> },
     /// Another operation on a topic that cuts through transactions (`transaction.exclusive.operations`).

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::{Cx, Pending, wrong_reply};
 use crate::admission::Wants;
+use crate::audit::tell_change;
 use crate::shared::ADMISSION_PATIENCE;
 
 /// With an error there is no low watermark.
@@ -68,11 +69,17 @@ pub(crate) async fn handle(cx: Cx, request: DeleteRecordsRequest) -> Pending {
         }
         let mut results = results.into_iter();
         let topics = asked.into_iter().map(|(name, partitions)| {
-            let partitions = partitions.into_keys().map(|partition| {
+            let partitions = partitions.into_iter().map(|(partition, offset)| {
                 let result = match refused.get(&(name.clone(), partition)) {
                     Some(error) => Err(*error),
                     None => results.next().expect("one for each that was admitted"),
                 };
+                let what = match offset {
+                    -1 => format!("records of partition {partition} deleted"),
+                    _ => format!("records of partition {partition} below {offset} deleted"),
+                };
+                let failed = result.err().map(|code| (code, None));
+                tell_change(&cx, "Topic", &name, &what, failed);
                 DeleteRecordsPartitionResult::default()
                     .with_partition_index(partition)
                     .with_low_watermark(result.unwrap_or(NO_LOW_WATERMARK))

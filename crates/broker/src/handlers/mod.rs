@@ -52,6 +52,7 @@ use tidemark_wire::{ApiKey, RequestHeader, WireError, decode_body, encode_respon
 use tracing::error;
 
 use crate::admission::Wants;
+use crate::audit::Changes;
 use crate::connection::ConnectionInfo;
 use crate::memory::Held;
 use crate::shared::{ADMISSION_PATIENCE, Shared};
@@ -152,10 +153,22 @@ impl Cx {
         wants: Wants,
         respond: impl FnOnce(&Cx, Option<Reply>) -> Outcome + Send + 'static,
     ) -> Pending {
+        let changes = match self.shared.audit.is_on() {
+            true => Changes::of(&command),
+            false => None,
+        };
         match self.shared.submit(command, wants, ADMISSION_PATIENCE).await {
-            Err(_) => Pending::Ready(respond(&self, None)),
+            Err(_) => {
+                if let Some(changes) = changes {
+                    changes.tell(&self, None);
+                }
+                Pending::Ready(respond(&self, None))
+            }
             Ok(reply) => Pending::later(async move {
                 let reply = reply.await.ok();
+                if let Some(changes) = changes {
+                    changes.tell(&self, reply.as_ref());
+                }
                 respond(&self, reply)
             }),
         }

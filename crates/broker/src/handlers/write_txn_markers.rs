@@ -12,6 +12,7 @@ use tidemark_types::{CoordinatorEpoch, ErrorCode, ProducerEpoch, ProducerId};
 
 use super::{Cx, Pending, wrong_reply};
 use crate::admission::Wants;
+use crate::audit::tell_change;
 use crate::shared::ADMISSION_PATIENCE;
 
 /// One command per marker: each is a record of its own.
@@ -45,6 +46,22 @@ pub(crate) async fn handle(cx: Cx, request: WriteTxnMarkersRequest) -> Pending {
                 Reply::WriteTxnMarkers(codes) => codes,
                 other => wrong_reply(other),
             });
+            let what = format!(
+                "marker of producer {} epoch {}: {}",
+                marker.producer_id.0,
+                marker.producer_epoch,
+                if marker.transaction_result {
+                    "commit"
+                } else {
+                    "abort"
+                }
+            );
+            let first = codes.iter().flatten().find(|code| code.is_err());
+            let failed = match &codes {
+                None => Some((ErrorCode::NotLeaderOrFollower, None)),
+                Some(_) => first.map(|code| (*code, None)),
+            };
+            tell_change(&cx, "Cluster", "kafka-cluster", &what, failed);
             markers.push(respond(marker, codes));
         }
         cx.answer(&WriteTxnMarkersResponse::default().with_markers(markers))

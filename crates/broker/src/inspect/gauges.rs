@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tidemark_audit::Audit;
 use tidemark_group_coordinator::ListedGroup;
 use tidemark_owner::{Command, Inspect, OffsetFetch, OffsetFetchGroup, Reply};
 use tidemark_partition_log::{PartitionLog, Version};
@@ -131,6 +132,7 @@ impl Inspector {
                     ends,
                 );
             }
+            register_audit(&inspector.shared.audit, &mut registry);
             let mut text = String::new();
             encode(&mut text, &registry).map_err(|e| InspectError::Failed(e.to_string()))?;
             Ok(text)
@@ -225,6 +227,49 @@ impl Inspector {
             gauges.group_lag.get_or_create(&labels).set(lag);
             gauges.group_offset.get_or_create(&labels).set(*offset);
         }
+    }
+}
+
+fn register_audit(audit: &Audit, registry: &mut Registry) {
+    let Some(stats) = audit.stats() else { return };
+    for (name, help, value) in [
+        (
+            "tidemark_audit_log_events",
+            "Events that were written to the audit log since the start",
+            stats.lines,
+        ),
+        (
+            "tidemark_audit_log_lost",
+            "Events that could not be written to the audit log since the start",
+            stats.lost,
+        ),
+    ] {
+        let counter: Counter = Counter::default();
+        counter.inc_by(value);
+        registry.register(name, help, counter);
+    }
+    let as_gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    for (name, help, value) in [
+        (
+            "tidemark_audit_log_failing",
+            "1 while the audit log cannot be written",
+            i64::from(stats.is_failing),
+        ),
+        (
+            "tidemark_audit_log_line",
+            "Number of the audit log's last line",
+            as_gauge(stats.seq),
+        ),
+        (
+            "tidemark_audit_log_hash_prefix",
+            "The first 48 bits of the hash of the audit log's last line: 12 hex digits for audit verify \
+             --expect",
+            as_gauge(stats.last.prefix()),
+        ),
+    ] {
+        let gauge: Gauge = Gauge::default();
+        gauge.set(value);
+        registry.register(name, help, gauge);
     }
 }
 

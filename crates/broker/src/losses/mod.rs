@@ -223,6 +223,7 @@ fn member(
         clock: time.clone(),
         entropy: ids.clone(),
         metrics: Default::default(),
+        audit: Default::default(),
         ticks: TickClock::new(&**time),
         epoch: None,
         waiting: Default::default(),

@@ -267,6 +267,7 @@ impl Owner {
             transactional_id: id.clone(),
             producer_id: meta.producer_id,
             epoch: meta.epoch,
+            who: meta.who,
             by: AbortedBy::TopicDeleted {
                 topic: topic.clone(),
             },

@@ -184,6 +184,7 @@ impl Owner {
                 transactional_id: id,
                 producer_id: meta.producer_id,
                 epoch: meta.epoch,
+                who: meta.who,
                 by,
             });
         }

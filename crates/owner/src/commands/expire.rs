@@ -45,6 +45,7 @@ impl Owner {
             transactional_id: id,
             producer_id: meta.producer_id,
             epoch: meta.epoch,
+            principal: meta.who.principal.clone(),
             client_id: meta.who.client_id.clone(),
             host: meta.who.host.clone(),
         });
@@ -60,6 +61,7 @@ impl Owner {
             producer_id: meta.producer_id,
             epoch: meta.epoch,
             timeout_ms: meta.timeout_ms,
+            principal: meta.who.principal.clone(),
             client_id: meta.who.client_id.clone(),
             host: meta.who.host.clone(),
         });

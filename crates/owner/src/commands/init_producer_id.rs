@@ -56,7 +56,8 @@ impl Owner {
             },
         )?;
         self.write_outcome(&mut draft, id, &outcome, fresh, now);
-        let (by_client_id, by_host) = (
+        let (by_principal, by_client_id, by_host) = (
+            request.context.principal.clone(),
             request.context.client_id.clone(),
             request.context.client_host.clone(),
         );
@@ -66,6 +67,8 @@ impl Owner {
                 producer_id: before.producer_id,
                 old_epoch: before.epoch,
                 new_epoch: outcome.reply.1,
+                who: before.who,
+                by_principal,
                 by_client_id,
                 by_host,
             }),
@@ -74,8 +77,10 @@ impl Owner {
                 producer_id: before.producer_id,
                 old_epoch: before.epoch,
                 new_epoch: outcome.reply.1,
+                old_principal: before.who.principal,
                 old_client_id: before.who.client_id,
                 old_host: before.who.host,
+                by_principal,
                 by_client_id,
                 by_host,
             }),

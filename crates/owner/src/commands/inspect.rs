@@ -189,7 +189,9 @@ impl Owner {
             transactional_id: id.clone(),
             producer_id: meta.producer_id,
             epoch: meta.epoch,
+            who: meta.who,
             by: AbortedBy::Operator {
+                principal: request.context.principal.clone(),
                 client_id: request.context.client_id.clone(),
                 host: request.context.client_host.clone(),
             },
