@@ -13,9 +13,12 @@
 //! | `GET /v1/explain/{topic}/{partition}/{offset}` | which transaction wrote it, what became of it |
 //! | `GET /metrics` | Prometheus' text format |
 //!
-//! It has no authentication. Two things keep a browser on this machine from being somebody's tool: a
+//! With `admin.token.file` every request has to bring that file's token (`Authorization: Bearer ...`), and
+//! is answered 401 without; else there is no authentication. Two things keep a browser on this machine from being somebody's tool: a
 //! request must name an address or localhost as its host, and an abort must say that it is JSON,
 //! which no form and no simple cross-origin request can.
+
+mod token;
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +34,8 @@ use serde::{Deserialize, Serialize};
 use tidemark_broker::inspect::{InspectError, Inspector};
 use tidemark_owner::RequestContext;
 use tokio::net::TcpListener;
+
+pub use token::Token;
 
 /// The answer to what cannot be answered.
 #[derive(Serialize)]
@@ -62,9 +67,14 @@ fn answer<T: Serialize>(found: Result<T, InspectError>) -> Response {
 pub async fn serve(
     listener: TcpListener,
     inspector: Inspector,
+    token: Option<Token>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let service = router(inspector).into_make_service_with_connect_info::<SocketAddr>();
+    let router = match token {
+        None => router(inspector),
+        Some(token) => guarded(inspector, token),
+    };
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service)
         .with_graceful_shutdown(stop)
         .await
@@ -85,6 +95,33 @@ pub fn router(inspector: Inspector) -> Router {
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "there is no such page") })
         .layer(middleware::from_fn(only_by_address))
         .with_state(inspector)
+}
+
+/// Every route, for those who have the token.
+pub fn guarded(inspector: Inspector, token: Token) -> Router {
+    let token = Arc::new(token);
+    let asks = {
+        let inspector = inspector.clone();
+        move |peer: ConnectInfo<SocketAddr>, request: Request, next: Next| {
+            let (token, inspector) = (token.clone(), inspector.clone());
+            async move {
+                let given = request.headers().get(header::AUTHORIZATION);
+                if token.is(given.map(|value| value.as_bytes())) {
+                    return next.run(request).await;
+                }
+                let why = match given {
+                    None => "no token was given",
+                    Some(_) => "the token is another one",
+                };
+                inspector.refused(peer.0.ip(), why);
+                let text = "the admin endpoint asks for its token (admin.token.file): send the header \
+                            Authorization: Bearer TOKEN, or use tidemark txn --token-file FILE";
+                let asks = [(header::WWW_AUTHENTICATE, "Bearer")];
+                (asks, problem(StatusCode::UNAUTHORIZED, text)).into_response()
+            }
+        }
+    };
+    router(inspector).layer(middleware::from_fn(asks))
 }
 
 /// A page of the web that has its name resolved to this machine sends that name.

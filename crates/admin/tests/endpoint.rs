@@ -321,3 +321,55 @@ async fn what_is_not_there_is_said_and_what_a_browser_could_be_made_to_send_is_r
     .await;
     assert_eq!(status, StatusCode::OK);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_token_nothing_is_told_to_those_who_do_not_bring_it() {
+    let broker = TestBroker::start().await;
+    let token = "0123456789abcdef0123456789abcdef";
+    let peer = SocketAddr::from(([127, 0, 0, 1], 5_000));
+    let guard = tidemark_admin::Token::new(&format!("{token}\n")).unwrap();
+    assert_eq!(format!("{guard:?}"), "Token");
+    let router = tidemark_admin::guarded(broker.broker().inspector(None), guard)
+        .layer(MockConnectInfo(peer));
+    let paths = [
+        ("GET", "/livez"),
+        ("GET", "/readyz"),
+        ("GET", "/v1/status/ready"),
+        ("GET", "/v1/transactions"),
+        ("GET", "/v1/transactions/x"),
+        ("POST", "/v1/transactions/x/abort"),
+        ("GET", "/v1/partitions/t"),
+        ("GET", "/v1/explain/t/0/0"),
+        ("GET", "/metrics"),
+        ("GET", "/no/such/page"),
+    ];
+    let wrong = [
+        None,
+        Some(String::new()),
+        Some("Bearer ".to_owned()),
+        Some(format!("Bearer {}", &token[1..])),
+        Some(format!("Bearer {token}0")),
+        Some(format!("Basic {token}")),
+        Some(token.to_owned()),
+    ];
+    for (method, path) in paths {
+        for wrong in &wrong {
+            let mut asked = request(method, path).header("content-type", "application/json");
+            if let Some(wrong) = wrong {
+                asked = asked.header("authorization", wrong);
+            }
+            let (status, body) = ask(&router, asked.body(Body::empty()).unwrap()).await;
+            assert_eq!(status, StatusCode::UNAUTHORIZED, "{path} {wrong:?}");
+            assert!(body.contains("admin.token.file") && !body.contains(token), "{body}");
+        }
+        let asked = request(method, path)
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {token}"));
+        let (status, _) = ask(&router, asked.body(Body::empty()).unwrap()).await;
+        assert_ne!(status, StatusCode::UNAUTHORIZED, "{path}");
+    }
+    for bad in ["", "short", "has a space in the middle of it"] {
+        let why = tidemark_admin::Token::new(bad).unwrap_err();
+        assert!(bad.is_empty() || !why.contains(bad), "{why}");
+    }
+}

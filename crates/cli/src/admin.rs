@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tidemark_admin::Token;
 use tidemark_broker::Broker;
 use tidemark_config::Settings;
 use tokio::net::TcpListener;
@@ -17,6 +18,16 @@ const VIEWS: &str = "views";
 const OFF: &str = "off";
 /// Answers under way get this long at the end.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What requests have to bring, if they have to.
+fn token(settings: &Settings) -> Result<Option<Token>, String> {
+    let Some(path) = &settings.admin_token_file else {
+        return Ok(None);
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| e.to_string());
+    let token = text.and_then(|text| Token::new(&text));
+    token.map(Some).map_err(|why| format!("admin.token.file: {path}: {why}"))
+}
 
 pub(crate) struct Admin {
     address: SocketAddr,
@@ -57,13 +68,14 @@ impl Admin {
             }
         };
         let address = listener.local_addr().map_err(|e| e.to_string())?;
+        let token = token(settings)?;
         let inspector = broker.inspector(Some(settings.data_dir.join(VIEWS)));
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let stopped = async {
                 let _whoever_held_it_is_gone_too = stopped.await;
             };
-            if let Err(e) = tidemark_admin::serve(listener, inspector, stopped).await {
+            if let Err(e) = tidemark_admin::serve(listener, inspector, token, stopped).await {
                 tracing::error!("the admin endpoint ended: {e}");
             }
         });

@@ -12,6 +12,7 @@ use serde_json::Value;
 use client::{Admin, Failed};
 
 const ADMIN: &str = "admin";
+const TOKEN_FILE: &str = "token-file";
 const JSON: &str = "json";
 pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:9644";
 
@@ -37,6 +38,13 @@ pub(crate) fn command() -> Command {
                     .env("TIDEMARK_ADMIN_LISTEN")
                     .default_value(DEFAULT_ADMIN)
                     .help("The broker's admin endpoint"),
+            )
+            .arg(
+                Arg::new(TOKEN_FILE)
+                    .long(TOKEN_FILE)
+                    .value_name("FILE")
+                    .env("TIDEMARK_ADMIN_TOKEN_FILE")
+                    .help("The file with the endpoint's token (admin.token.file), if it asks for one"),
             )
             .arg(
                 Arg::new(JSON)
@@ -93,7 +101,11 @@ pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let text = |arg: &str| matches.get_one::<String>(arg).cloned().unwrap_or_default();
-    let admin = Admin::new(&text(ADMIN));
+    let token_file = matches.get_one::<String>(TOKEN_FILE);
+    let admin = match Admin::new(&text(ADMIN), token_file.map(String::as_str)) {
+        Ok(admin) => admin,
+        Err(failed) => return crate::refuse(failed),
+    };
     let asked = match name {
         "ls" => admin
             .get(&["v1", "transactions"], "")

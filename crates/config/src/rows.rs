@@ -251,6 +251,9 @@ settings! {
         "Where the admin endpoint is served: HOST:PORT, or off. It tells who holds which transaction open, aborts one, and has the metrics; whoever reaches it may do so. Without it 127.0.0.1:9644 is tried, and left alone when it is taken."
         admin_listen: Option<String> = string("admin.listen", "").without_default().at(Section::Diagnostics);
 
+        "A file with a token that every request to the admin endpoint has to bring (Authorization: Bearer TOKEN; tidemark txn --token-file). Without it whoever reaches the endpoint may use it."
+        admin_token_file: Option<String> = string("admin.token.file", "").without_default().at(Section::Diagnostics);
+
         "What is logged: a level (error, warn, info, debug, trace), or target=level pairs separated by commas."
         log_filter: String = string("log.filter", "info").aliases(&["log"]).at(Section::Diagnostics);
     }

@@ -10,11 +10,13 @@ mod history;
 mod report;
 pub mod reports;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidemark_audit::{Event, Kind, Origin, Outcome};
 use tidemark_node_store::{KvStore, MemoryStore, SledStore};
 use tidemark_owner::{AbortTransaction, Command, Inspect, Inspected, Reply, RequestContext};
 use tidemark_tls::Tls;
@@ -197,6 +199,21 @@ impl Inspector {
         let inspector = self.clone();
         let done = tokio::task::spawn_blocking(move || work(inspector)).await;
         done.unwrap_or_else(|e| Err(InspectError::Failed(e.to_string())))
+    }
+
+    /// Tells the audit log of somebody who asked without the right to.
+    pub fn refused(&self, address: IpAddr, why: &str) {
+        self.shared.audit.record(|| {
+            let origin = Origin {
+                address: Some(address),
+                listener: Some(Arc::from("ADMIN")),
+                ..Origin::default()
+            };
+            Event::new(Kind::Authentication)
+                .outcome(Outcome::Failed)
+                .of(&origin)
+                .reason(why)
+        });
     }
 
     /// True while commands are decided and made durable.

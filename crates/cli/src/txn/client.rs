@@ -13,6 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Admin {
     address: String,
     agent: Agent,
+    /// The header that says who asks, where the endpoint asks that.
+    authorization: Option<String>,
 }
 
 /// Why there is no answer, as a person should read it.
@@ -31,24 +33,41 @@ impl fmt::Display for Failed {
 }
 
 impl Admin {
-    pub(crate) fn new(address: &str) -> Admin {
+    /// `token_file` is what the broker has as `admin.token.file`.
+    pub(crate) fn new(address: &str, token_file: Option<&str>) -> Result<Admin, Failed> {
+        let authorization = match token_file {
+            None => None,
+            Some(path) => {
+                let token = std::fs::read_to_string(path)
+                    .map_err(|e| Failed::Usage(format!("error: --token-file {path}: {e}")))?;
+                Some(format!("Bearer {}", token.trim()))
+            }
+        };
         let config = Agent::config_builder()
             .timeout_global(Some(PATIENCE))
             .http_status_as_error(false)
             .build();
-        Admin {
+        Ok(Admin {
             address: address.to_owned(),
             agent: Agent::new_with_config(config),
-        }
+            authorization,
+        })
     }
 
     pub(crate) fn get(&self, path: &[&str], query: &str) -> Result<Value, Failed> {
-        self.read(self.agent.get(self.url(path, query)).call())
+        let mut request = self.agent.get(self.url(path, query));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        self.read(request.call())
     }
 
     pub(crate) fn post(&self, path: &[&str], query: &str) -> Result<Value, Failed> {
         let request = self.agent.post(self.url(path, query));
-        let request = request.header("content-type", "application/json");
+        let mut request = request.header("content-type", "application/json");
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
         self.read(request.send("{}"))
     }
 
