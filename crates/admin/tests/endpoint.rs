@@ -360,7 +360,10 @@ async fn with_a_token_nothing_is_told_to_those_who_do_not_bring_it() {
             }
             let (status, body) = ask(&router, asked.body(Body::empty()).unwrap()).await;
             assert_eq!(status, StatusCode::UNAUTHORIZED, "{path} {wrong:?}");
-            assert!(body.contains("admin.token.file") && !body.contains(token), "{body}");
+            assert!(
+                body.contains("admin.token.file") && !body.contains(token),
+                "{body}"
+            );
         }
         let asked = request(method, path)
             .header("content-type", "application/json")

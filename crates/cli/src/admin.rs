@@ -26,7 +26,9 @@ fn token(settings: &Settings) -> Result<Option<Token>, String> {
     };
     let text = std::fs::read_to_string(path).map_err(|e| e.to_string());
     let token = text.and_then(|text| Token::new(&text));
-    token.map(Some).map_err(|why| format!("admin.token.file: {path}: {why}"))
+    token
+        .map(Some)
+        .map_err(|why| format!("admin.token.file: {path}: {why}"))
 }
 
 pub(crate) struct Admin {

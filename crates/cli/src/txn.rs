@@ -44,7 +44,9 @@ pub(crate) fn command() -> Command {
                     .long(TOKEN_FILE)
                     .value_name("FILE")
                     .env("TIDEMARK_ADMIN_TOKEN_FILE")
-                    .help("The file with the endpoint's token (admin.token.file), if it asks for one"),
+                    .help(
+                        "The file with the endpoint's token (admin.token.file), if it asks for one",
+                    ),
             )
             .arg(
                 Arg::new(JSON)
