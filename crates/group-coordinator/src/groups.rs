@@ -48,6 +48,11 @@ impl Groups {
         &self.config
     }
 
+    /// In place of what the configuration says.
+    pub fn set_max_batch_bytes(&mut self, max_batch_bytes: usize) {
+        self.config.max_batch_bytes = max_batch_bytes;
+    }
+
     /// The partition of `__consumer_offsets` that a group belongs to.
     pub fn partition_of(group_id: &str) -> i32 {
         coordinator_partition(group_id, COORDINATOR_PARTITIONS)

@@ -18,14 +18,27 @@ pub(crate) const MARKER_BYTES: usize = APPEND_HEAD_BYTES + HEADER_BYTES + 17;
 /// A partition in a transactional id's record, without its topic's name: name length, partition,
 /// count and tags, if it is the only one of its topic.
 const ENROLLED_BYTES: usize = 13;
-/// The rest of a transactional id's record, and a producer-id block beside it: three texts of who
-/// opened the session and the id itself, each below 32 KiB and all of them rarely above 100 bytes,
-/// heads and numbers.
+/// The rest of a transactional id's record, and a producer-id block beside it: heads and numbers. Its
+/// texts are counted as they are.
 const REST_BYTES: usize = 512;
 
+/// The longest that the names of a session's client can be together: its principal, which
+/// InitProducerId holds to it, and its client id, which no request header has room for more of.
+const NEXT_NAMES_BYTES: usize = 2 * MAX_NAME_BYTES;
+pub(crate) const MAX_NAME_BYTES: usize = i16::MAX as usize;
+
 /// Upper bound of what a transaction over these partitions ever takes in one record: to be stored
-/// as it is, or to be ended with all its markers.
+/// as it is, or to be ended with all its markers, whoever does it.
 pub(crate) fn transaction_bytes<'a>(
+    meta: &TxnMeta,
+    partitions: impl Iterator<Item = &'a (Arc<str>, i32)>,
+) -> usize {
+    // A new session ends it in its own name.
+    NEXT_NAMES_BYTES + end_bytes(meta, partitions)
+}
+
+/// The same where the broker ends it, or its own session: the names stay.
+pub(crate) fn end_bytes<'a>(
     meta: &TxnMeta,
     partitions: impl Iterator<Item = &'a (Arc<str>, i32)>,
 ) -> usize {
@@ -34,10 +47,8 @@ pub(crate) fn transaction_bytes<'a>(
         + who.principal.len()
         + who.client_id.len()
         + who.host.len();
-    // A new session ends it in its own name, which may be as long as a name can be.
-    let next_name = i16::MAX as usize;
     let each: usize = partitions.map(|p| enrolled_bytes(&p.0)).sum();
-    REST_BYTES + texts + next_name + each
+    REST_BYTES + texts + each
 }
 
 /// What one more partition adds to [`transaction_bytes`].
@@ -50,6 +61,10 @@ impl Owner {
     /// and without this call, 32 MiB.
     pub fn set_max_record_bytes(&mut self, max_record_bytes: usize) {
         self.max_record_bytes = max_record_bytes;
+        // A group's batch is the whole of a record, but for heads.
+        let max_batch_bytes = self.options.groups.max_batch_bytes;
+        self.groups
+            .set_max_batch_bytes(max_batch_bytes.min(max_record_bytes / 2));
     }
 
     /// True if a transaction that also enrols `more` can still be ended in one record.

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use tidemark_group_coordinator::{GroupRecord, Groups};
-use tidemark_record_batch::BatchBuilder;
+use tidemark_record_batch::{BatchBuilder, HEADER_BYTES};
 use tidemark_types::{ErrorCode, TopicPartitionId};
 
 use crate::Owner;
@@ -11,6 +11,9 @@ use crate::draft::Draft;
 use crate::record::APPEND_HEAD_BYTES;
 
 use super::offsets::{keep, spread};
+
+/// A record's own head in a batch is below this.
+const RECORD_HEAD_BYTES: usize = 64;
 
 /// Offsets of one group to delete.
 #[derive(Clone, Debug)]
@@ -74,7 +77,8 @@ impl Owner {
     }
 
     /// Appends as many of a group's tombstones as the record has room for, the first ones, as one
-    /// batch. Returns how many that are.
+    /// batch. Returns how many that are. Where not all fit, the last offset is left as well: whoever
+    /// asks again finds the group.
     fn append_tombstones(
         &mut self,
         draft: &mut Draft,
@@ -82,21 +86,25 @@ impl Owner {
         records: &[GroupRecord],
     ) -> usize {
         let id = TopicPartitionId::consumer_offsets(Groups::partition_of(group_id));
-        let room = self
+        let keys: Vec<_> = records.iter().map(GroupRecord::encode_key).collect();
+        let mut room = self
             .max_record_bytes
-            .saturating_sub(draft.bytes + APPEND_HEAD_BYTES);
-        let mut batch = BatchBuilder::new(draft.wall_ms);
-        let mut fits = 0;
-        for record in records {
-            let key = record.encode_key();
-            // A record's own head is below this.
-            if batch.size_bytes() + key.len() + 64 > room {
-                break;
-            }
-            batch.push(Some(&key), record.encode_value().as_deref());
-            fits += 1;
-        }
+            .saturating_sub(draft.bytes + APPEND_HEAD_BYTES + HEADER_BYTES);
+        let fit = keys.iter().take_while(|key| {
+            let bytes = key.len() + RECORD_HEAD_BYTES;
+            let fits = bytes <= room;
+            room = room.saturating_sub(bytes);
+            fits
+        });
+        let fits = match fit.count() {
+            all if all == records.len() => all,
+            some => some.min(records.len().saturating_sub(2)),
+        };
         if fits > 0 {
+            let mut batch = BatchBuilder::new(draft.wall_ms);
+            for key in &keys[..fits] {
+                batch.push(Some(key), None);
+            }
             self.append(draft, id, BytesMut::from(&batch.build()[..]));
         }
         fits

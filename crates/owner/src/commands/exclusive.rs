@@ -17,7 +17,7 @@ use crate::Owner;
 use crate::command::{AbortedBy, Event, Now, Step};
 use crate::commands::topics::metadata_bytes;
 use crate::draft::Draft;
-use crate::room::transaction_bytes;
+use crate::room::end_bytes;
 
 /// What else is exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Owner {
     /// What the end of an id's ongoing transaction takes in a record.
     pub(crate) fn abort_bytes(&self, transactional_id: &str) -> usize {
         let meta = self.coordinator.get(transactional_id);
-        meta.map_or(0, |meta| transaction_bytes(meta, meta.partitions.iter()))
+        meta.map_or(0, |meta| end_bytes(meta, meta.partitions.iter()))
     }
 
     /// Adds transactions to those that are cut, if the record has room for their ends beside `more`

@@ -12,6 +12,7 @@ use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
 use crate::Owner;
 use crate::command::{Event, Now, RequestContext, Step};
 use crate::draft::Draft;
+use crate::room::MAX_NAME_BYTES;
 
 #[derive(Clone, Debug)]
 pub struct InitProducerId {
@@ -37,6 +38,11 @@ impl Owner {
             self.finish(draft, step);
             return Ok((fresh, ProducerEpoch(0)));
         };
+        // A name without a bound could make the end of what is open exceed its record (`room.rs`).
+        let context = &request.context;
+        if context.principal.len() > MAX_NAME_BYTES || context.client_id.len() > MAX_NAME_BYTES {
+            return Err(ErrorCode::InvalidRequest);
+        }
         let (fresh, _) = self.peek_producer_id();
         let before = self.coordinator.get(id).cloned();
         let outcome = txn::decide_init_producer_id(

@@ -94,9 +94,12 @@ impl Owner {
             .producers
             .decide_append(&header, Origin::Coordinator)?;
         let mut draft = self.begin(now);
-        let state_bytes = meta.map_or(0, |meta| transaction_bytes(meta, meta.partitions.iter()));
-        let bytes = draft.bytes + APPEND_HEAD_BYTES + batch.len() + state_bytes;
-        if bytes + enrolled_bytes(CONSUMER_OFFSETS) > self.max_record_bytes {
+        // What it enrols is stored in the same record, and has to be ended in one later on.
+        let enrols = enrol.as_ref().is_some_and(|outcome| outcome.next.is_some());
+        let state_bytes = meta.filter(|_| enrols).map_or(0, |meta| {
+            transaction_bytes(meta, meta.partitions.iter()) + enrolled_bytes(CONSUMER_OFFSETS)
+        });
+        if draft.bytes + APPEND_HEAD_BYTES + batch.len() + state_bytes > self.max_record_bytes {
             return Err(ErrorCode::InvalidCommitOffsetSize);
         }
         if let Some(outcome) = enrol {

@@ -17,7 +17,7 @@ use tidemark_types::{CoordinatorEpoch, ErrorCode, ProducerEpoch, ProducerId, Top
 use crate::Owner;
 use crate::command::{AbortedBy, Event, Now, RequestContext, Step};
 use crate::draft::Draft;
-use crate::room::{MARKER_BYTES, transaction_bytes};
+use crate::room::{MARKER_BYTES, end_bytes};
 
 /// One marker of a request.
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ impl Owner {
                 return Err(ErrorCode::InvalidProducerEpoch);
             }
             if meta.state == TxnState::Ongoing && meta.has_partition(topic, partition) {
-                let bytes = transaction_bytes(meta, meta.partitions.iter());
+                let bytes = end_bytes(meta, meta.partitions.iter());
                 let transactional_id: Arc<str> = meta.transactional_id.clone();
                 self.check_room(draft, bytes)?;
                 let reason = AbortReason::Operator;

@@ -12,6 +12,7 @@ use tidemark_txn_coordinator::{Dialect, TxnState};
 use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, TopicPartitionId};
 
 use crate::common::{Producer, World, join, options};
+use crate::ledger::Ledger;
 
 const IDS: [&str; 3] = ["tx-a", "tx-b", "tx-c"];
 const TOPICS: [(&str, i32); 3] = [("t", 2), ("u", 1), ("v", 3)];
@@ -25,6 +26,9 @@ const CONFIGS: [(&str, &str); 6] = [
     ("cleanup.policy", "burn"),
     ("retention.ms", "3600000"),
 ];
+
+/// The end of any one transaction fits it.
+const SMALL_RECORD_BYTES: usize = 1_700;
 
 /// Short, so that a move or two of the clock are enough.
 const EXPIRY: ExpiryOptions = ExpiryOptions {
@@ -239,6 +243,8 @@ pub const WORTH_REACHING: &[&str] = &[
 
 pub struct Player {
     pub world: World,
+    /// What cuts through transactions meets records that hold the end of one or two of them.
+    small_slots: bool,
     /// The sessions that were opened of each id, the last one last.
     sessions: Vec<Vec<Producer>>,
     idempotent: Producer,
@@ -248,6 +254,7 @@ pub struct Player {
     members: Vec<(String, i32)>,
     /// Records that are confirmed.
     pub confirmed: usize,
+    ledger: Ledger,
     pub reached: BTreeMap<&'static str, usize>,
 }
 
@@ -261,7 +268,7 @@ fn nth(partition: usize) -> (&'static str, i32) {
 
 impl Player {
     /// `exclusive`: operations cut through transactions.
-    pub fn new(may_lose: bool, exclusive: bool, renew_leases: bool) -> Player {
+    pub fn new(small_slots: bool, may_lose: bool, exclusive: bool, renew_leases: bool) -> Player {
         let mut world = World::with(OwnerOptions {
             expiry: EXPIRY,
             renew_leases,
@@ -281,11 +288,13 @@ impl Player {
         let idempotent = Producer::idempotent(&mut world);
         Player {
             world,
+            small_slots,
             sessions: vec![Vec::new(); IDS.len()],
             idempotent,
             next_sequence: BTreeMap::new(),
             members: vec![(String::new(), -1); GROUPS.len()],
             confirmed,
+            ledger: Ledger::default(),
             reached: BTreeMap::new(),
         }
     }
@@ -341,6 +350,42 @@ impl Player {
     }
 
     pub fn make(&mut self, a_move: &Move, n: usize) {
+        let cuts = matches!(
+            a_move,
+            Move::Delete(_) | Move::Grow { .. } | Move::Alter { .. } | Move::DeleteRecords { .. }
+        );
+        let max_record_bytes = self.world.max_record_bytes;
+        if self.small_slots && cuts {
+            self.world.set_max_record_bytes(SMALL_RECORD_BYTES);
+        }
+        self.carry_out(a_move, n);
+        self.world.set_max_record_bytes(max_record_bytes);
+        let ongoing = self.open();
+        self.ledger
+            .only_these_are_open(|id| ongoing.contains_key(id));
+    }
+
+    /// What readers see is what writers were told.
+    pub fn check_ledger(&self) {
+        for topic in self.world.owner.metadata().topics().filter(|t| !t.internal) {
+            for partition in 0..topic.partitions {
+                let state = self.world.partition(&topic.name, partition);
+                let log_start = state.log_start_offset;
+                let end = self.world.ends(&topic.name, partition).0;
+                let name = format!("{}-{partition}", topic.name);
+                if let Some(expected) = self.ledger.committed(state.id, log_start, end) {
+                    let seen = self.world.committed(&topic.name, partition);
+                    assert_eq!(seen, expected, "{name}, read_committed");
+                }
+                if let Some(expected) = self.ledger.all(state.id, log_start) {
+                    let seen = self.world.uncommitted(&topic.name, partition);
+                    assert_eq!(seen, expected, "{name}, read_uncommitted");
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, a_move: &Move, n: usize) {
         match a_move {
             Move::Init { id, given, v2 } => self.init(*id, *given, *v2),
             Move::Add {
@@ -502,6 +547,7 @@ impl Player {
                 if self.world.may_lose && keep < count {
                     let before = self.ongoing();
                     self.world.lose(keep);
+                    self.ledger.lost();
                     self.reach("records lost");
                     if self.ongoing() > before {
                         self.reach("a transaction's end lost");
@@ -542,6 +588,7 @@ impl Player {
                     self.reach("retried end");
                 } else {
                     self.reach(if commit { "commit" } else { "abort" });
+                    self.ledger.ended(IDS[id], commit);
                 }
                 if p.version >= 12 {
                     let next = Producer {
@@ -566,14 +613,18 @@ impl Player {
             let sequence = (next - back).max(0);
             let value = format!("{n}");
             batches.push(p.batch(&self.world, topic, index, sequence, &[&value]));
-            keys.push((key, sequence));
+            keys.push((key, sequence, self.world.id(topic, index), value));
         }
         let count = batches.len();
         let records = self.world.records.len();
         let produced = self.world.produce(p.version, batches);
         assert_eq!(produced.len(), count);
         let wrote = self.world.records.len() > records;
-        for (result, (key, sequence)) in produced.into_iter().zip(keys) {
+        let transaction = p.transactional_id.as_deref().filter(|_| p.transactional);
+        for (result, (key, sequence, id, value)) in produced.into_iter().zip(keys) {
+            if let Ok(offset) = result {
+                self.ledger.written(id, offset, value, transaction);
+            }
             match result {
                 Ok(_) if !wrote => self.reach("duplicate"),
                 Ok(_) => {

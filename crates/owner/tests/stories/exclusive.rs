@@ -307,7 +307,7 @@ fn an_operation_whose_cuts_fit_no_record_is_refused_whole() {
             p.send(&mut w, "a", 0, 0, &[id]).unwrap();
         }
         // Room for two of them.
-        w.set_max_record_bytes(220_000);
+        w.set_max_record_bytes(130_000);
         // Clients ask this again by themselves.
         assert_eq!(
             delete_records(&mut w, "a", -1),
