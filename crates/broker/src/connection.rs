@@ -19,13 +19,13 @@ use tracing::debug;
 use tidemark_config::Endpoint;
 use tidemark_txn_coordinator::guard::ConnectionId;
 use tidemark_types::MonoTime;
-use tidemark_wire::api_versions::unsupported_version;
-use tidemark_wire::{ApiKey, FrameSplitter, Opened, Stage, WireError, encode_response, open_frame};
+use tidemark_wire::{ApiKey, FrameSplitter, RequestHeader, WireError};
 
 use crate::clock::Sleep;
 use crate::front::Front;
 use crate::handlers::{self, Cx, Outcome, Pending};
 use crate::memory::{FREE_BYTES, Reserved};
+use crate::sasl::{Gate, SaslListener, Taken};
 
 /// Where a connection comes from and what it reached.
 #[derive(Clone, Debug)]
@@ -38,6 +38,8 @@ pub struct ConnectionInfo {
     pub principal: Arc<str>,
     /// What clients of this listener are told, where that is configured.
     pub advertised: Option<Endpoint>,
+    /// How its clients say who they are; `None`: they need not.
+    pub sasl: Option<Arc<SaslListener>>,
     /// Its number among all connections. Given when it is served, whatever it was before.
     pub id: ConnectionId,
 }
@@ -82,17 +84,20 @@ where
     match ended {
         Ok(()) | Err(End::Client) => {}
         Err(End::Stalled) => front.stalled(peer),
+        Err(End::NotInTime) => front.not_in_time(peer),
         Err(End::Protocol(error)) => front.refused(peer, &error),
         Err(End::Io(error)) => debug!("connection of {peer} ended: {error}"),
     }
 }
 
 /// Why a connection ends.
-enum End {
+pub(crate) enum End {
     /// The client closed it, or asked for something that is answered by closing.
     Client,
     /// It stopped in the middle of a frame, whose memory others wait for.
     Stalled,
+    /// It did not authenticate in time.
+    NotInTime,
     Protocol(WireError),
     Io(io::Error),
 }
@@ -106,6 +111,8 @@ async fn read_requests(
 ) -> Result<(), End> {
     let max_frame_bytes = usize::try_from(front.settings.socket_request_max_bytes).unwrap_or(0);
     let mut frames = FrameSplitter::new(max_frame_bytes);
+    let mut gate = Gate::new(connection, &front);
+    gate.limit(&mut frames, max_frame_bytes, &front);
     let mut idle = Idle::new(&front);
     // Of the frame that is on its way.
     let mut coming = Reserved::default();
@@ -115,7 +122,17 @@ async fn read_requests(
             // where it is kept.
             let mut memory = std::mem::take(&mut coming);
             front.request_memory.reserve(&mut memory, frame.len()).await;
-            let pending = start_request(frame, &connection, &front).await?;
+            let taken = gate.take(frame, &front).await?;
+            let pending = match taken {
+                Taken::Request { header, body } => {
+                    start_request(header, body, gate.connection(), &front).await?
+                }
+                Taken::Answer(pending) => {
+                    gate.limit(&mut frames, max_frame_bytes, &front);
+                    pending
+                }
+                Taken::Last(pending) => return end_with(pending, &answers, &front).await,
+            };
             drop(memory);
             // A full channel stops reading: the client has as many requests in flight as it may.
             in_flight.fetch_add(1, Ordering::Relaxed);
@@ -126,6 +143,7 @@ async fn read_requests(
             front.request_memory.reserve(&mut coming, room).await;
         }
         let mut patience = patience(&front, &frames, &coming);
+        let mut late = gate.deadline().map(|at| front.clock.sleep_until(at));
         let read = loop {
             tokio::select! {
                 read = reader.read_buf(frames.read_buffer()) => break read.map_err(End::Io)?,
@@ -136,6 +154,7 @@ async fn read_requests(
                     }
                     idle.rearm(&front);
                 }
+                () = due(&mut late) => return Err(End::NotInTime),
                 () = &mut patience => {
                     if !coming.is_empty() && front.request_memory.is_short() {
                         return Err(End::Stalled);
@@ -149,6 +168,31 @@ async fn read_requests(
             return Err(End::Client);
         }
         idle.heard(&front);
+    }
+}
+
+/// Hands over the last answer and waits until it is written, which ends the connection; not for ever,
+/// as the client may take nothing.
+async fn end_with(
+    last: Pending,
+    answers: &mpsc::Sender<Pending>,
+    front: &Front,
+) -> Result<(), End> {
+    let delay_ms = front.settings.connection_failed_authentication_delay_ms;
+    let patience = PATIENCE + Duration::from_millis(delay_ms);
+    let enough = front.clock.sleep_until(front.clock.now() + patience);
+    tokio::select! {
+        handed = answers.send(last) => handed.map_err(|_| End::Client)?,
+        () = front.clock.sleep_until(front.clock.now() + patience) => return Err(End::Client),
+    }
+    enough.await;
+    Err(End::Client)
+}
+
+async fn due(timer: &mut Option<Sleep>) {
+    match timer {
+        Some(timer) => timer.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -214,37 +258,23 @@ impl Idle {
 }
 
 async fn start_request(
-    frame: Bytes,
+    header: RequestHeader,
+    body: Bytes,
     connection: &Arc<ConnectionInfo>,
     front: &Arc<Front>,
 ) -> Result<Pending, End> {
-    match open_frame(frame, Stage::Open).map_err(End::Protocol)? {
-        Opened::UnsupportedApiVersions { correlation_id } => {
-            let frame = encode_response(
-                ApiKey::ApiVersions,
-                0,
-                correlation_id,
-                &unsupported_version(),
-            )
-            .map_err(End::Protocol)?;
-            Ok(Pending::Ready(Outcome::Answer(vec![frame])))
-        }
-        Opened::Request { header, body } => {
-            front.api_counts.count(header.api_key, header.api_version);
-            if header.api_key == ApiKey::ApiVersions {
-                // Before anything else is ready: a client that waits for this falls back to the
-                // protocol of ten years ago.
-                return handlers::api_versions::handle(&header, body).map_err(End::Protocol);
-            }
-            let shared = front.ready().await.ok_or(End::Client)?;
-            let cx = Cx {
-                shared,
-                connection: connection.clone(),
-                header,
-            };
-            handlers::dispatch(cx, body).await.map_err(End::Protocol)
-        }
+    if header.api_key == ApiKey::ApiVersions {
+        // Before anything else is ready: a client that waits for this falls back to the protocol of
+        // ten years ago.
+        return handlers::api_versions::handle(&header, body).map_err(End::Protocol);
     }
+    let shared = front.ready().await.ok_or(End::Client)?;
+    let cx = Cx {
+        shared,
+        connection: connection.clone(),
+        header,
+    };
+    handlers::dispatch(cx, body).await.map_err(End::Protocol)
 }
 
 async fn write_answers(
@@ -262,6 +292,12 @@ async fn write_answers(
             Outcome::Budgeted(chunks, held) => {
                 write_chunks(&mut writer, chunks).await.map_err(End::Io)?;
                 drop(held);
+            }
+            Outcome::Last(chunks) => {
+                if !chunks.is_empty() {
+                    write_chunks(&mut writer, chunks).await.map_err(End::Io)?;
+                }
+                return Err(End::Client);
             }
             Outcome::Nothing => {}
             Outcome::Close => return Err(End::Client),

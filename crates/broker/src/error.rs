@@ -56,6 +56,16 @@ pub enum StartError {
         "make the directory writable, or name another in audit.log.path"
     )]
     Audit { path: PathBuf, source: io::Error },
+    /// Users that the settings name. The text quotes no password.
+    #[error(
+        "{0}; write one NAME:PASSWORD a line in auth.users.file, or separate them by commas in auth.users"
+    )]
+    Users(String),
+    #[error(
+        "nobody could authenticate: {listeners} asks clients who they are, and there are no users; name \
+         the first ones in auth.users.file (NAME:PASSWORD, one a line) or auth.users"
+    )]
+    NoUsers { listeners: String },
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]

@@ -163,6 +163,36 @@ impl Front {
         );
     }
 
+    /// A client did not say who it is in time.
+    pub fn not_in_time(&self, peer: SocketAddr) {
+        self.say_once(
+            peer,
+            &format!(
+                "connection of {peer} closed: not authenticated after auth.timeout.ms ({})",
+                self.settings.auth_timeout_ms
+            ),
+        );
+    }
+
+    /// A client is not who it says it is, or does not say so as it should.
+    pub fn not_authenticated(&self, peer: SocketAddr, listener: &str, why: &str) {
+        self.say_once(
+            peer,
+            &format!("connection of {peer} closed: not authenticated at {listener}: {why}"),
+        );
+    }
+
+    /// A client did not renew its session.
+    pub fn session_over(&self, peer: SocketAddr, principal: &str) {
+        self.say_once(
+            peer,
+            &format!(
+                "connection of {peer} closed: the session of {principal:?} is over, and its client did \
+                 not authenticate again (connections.max.reauth.ms)"
+            ),
+        );
+    }
+
     /// A connection over the limits was closed at once.
     pub fn over_limit(&self, peer: SocketAddr) {
         let why = "max.connections or max.connections.per.ip is reached";

@@ -37,6 +37,7 @@ mod published;
 mod replay;
 mod retention;
 mod running;
+mod sasl;
 mod shared;
 mod start;
 mod tls;
@@ -60,12 +61,14 @@ pub use identity::Identity;
 pub use maintenance::{KNOWN_BLOCKS, OWNER_BLOCK, OWNER_BLOCK_FORMAT};
 pub use replay::owner_options;
 pub use running::Replayed;
+pub use sasl::SaslListener;
 pub use start::Seams;
 
 use compaction::Compaction;
 use front::Front;
 use listener::Bound;
 use running::Running;
+use sasl::Kit;
 
 /// A running broker.
 pub struct Broker {
@@ -112,18 +115,21 @@ impl Broker {
         let claimed = tokio::task::spawn_blocking({
             let (settings, seams) = (settings.clone(), seams.clone());
             move || {
+                let sasl = Kit::new(seams.entropy.clone()).listeners(&settings);
+                let first_users = sasl::read_first_users(&settings)?;
                 let tls = tls::load(&settings)?;
                 let lock = start::claim(&settings, &seams)?;
-                Ok((tls, lock, audit::open(&settings, &seams)?))
+                let audit = audit::open(&settings, &seams)?;
+                Ok((tls, sasl, first_users, lock, audit))
             }
         });
-        let (tls, lock, audit) = claimed
+        let (tls, sasl, first_users, lock, audit) = claimed
             .await
             .map_err(|e| StartError::Stopped(e.to_string()))
             .and_then(|claimed| claimed)?;
         let clock = seams.clock.clone();
         let front = Arc::new(Front::new(settings.clone(), clock, audit));
-        let bound = Bound::bind_all(&settings, tls.as_ref()).await?;
+        let bound = Bound::bind_all(&settings, tls.as_ref(), &sasl).await?;
         let listeners = bound.iter().map(Bound::address).collect();
         let mut tasks: Vec<JoinHandle<()>> = bound
             .into_iter()
@@ -132,8 +138,9 @@ impl Broker {
         if let Some(tls) = &tls {
             tasks.push(tokio::spawn(tls::watch(tls.clone(), front.clone())));
         }
+        let entropy = seams.entropy.clone();
         let started = tokio::task::spawn_blocking({
-            let front = front.clone();
+            let (front, settings) = (front.clone(), settings.clone());
             move || start::start(&settings, &seams, lock, &front)
         })
         .await
@@ -154,7 +161,13 @@ impl Broker {
             tasks,
             tls,
         };
-        if let Err(e) = broker.first_records_are_durable().await {
+        let begun = async {
+            broker.first_records_are_durable().await?;
+            let shared = &broker.running.shared;
+            sasl::first_users(first_users, shared, entropy).await?;
+            sasl::may_authenticate(&settings, &sasl, shared)
+        };
+        if let Err(e) = begun.await {
             broker.front.set_failed(&e.to_string());
             let _it_failed_already = broker.shutdown().await;
             return Err(e);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use tidemark_config::{Listener, SecurityProtocol, Settings};
+use tidemark_config::{Listener, Settings};
 use tidemark_tls::{ANONYMOUS, Tls};
 use tidemark_txn_coordinator::guard::ConnectionId;
 use tokio::net::{TcpListener, TcpStream};
@@ -17,6 +17,7 @@ use crate::ListenerAddress;
 use crate::connection::{self, ConnectionInfo};
 use crate::error::StartError;
 use crate::front::Front;
+use crate::sasl::SaslListener;
 use crate::tls;
 
 /// After an accept failed for lack of something (files), wait: the next one would fail as well.
@@ -28,6 +29,7 @@ pub(crate) struct Bound {
     socket: TcpListener,
     address: SocketAddr,
     tls: Option<Arc<Tls>>,
+    sasl: Option<Arc<SaslListener>>,
     connections: Arc<Connections>,
 }
 
@@ -40,10 +42,12 @@ struct Connections {
 }
 
 impl Bound {
-    /// `tls` is for the listeners that speak SSL; there must be one if there are such.
+    /// `tls` is for the listeners that speak TLS; there must be one if there are such. `sasl` is that
+    /// of each listener of the settings.
     pub async fn bind_all(
         settings: &Settings,
         tls: Option<&Arc<Tls>>,
+        sasl: &[Option<Arc<SaslListener>>],
     ) -> Result<Vec<Bound>, StartError> {
         let connections = Arc::new(Connections {
             max: settings.max_connections,
@@ -52,7 +56,9 @@ impl Bound {
             by_ip: DashMap::new(),
         });
         let mut bound = Vec::with_capacity(settings.listeners.len());
-        for listener in &settings.listeners {
+        for (listener, sasl) in settings.listeners.iter().zip(sasl) {
+            // A listener that was meant to ask must not open without.
+            assert_eq!(listener.protocol.has_sasl(), sasl.is_some());
             let refused = |source| StartError::Listen {
                 listener: listener.name.clone(),
                 address: listener.bind.to_string(),
@@ -65,11 +71,12 @@ impl Bound {
                 listener: listener.clone(),
                 socket,
                 address,
-                tls: match listener.protocol {
-                    SecurityProtocol::Plaintext => None,
+                tls: match listener.protocol.has_tls() {
+                    false => None,
                     // It must not open without.
-                    SecurityProtocol::Ssl => Some(tls.expect("loaded for such listeners").clone()),
+                    true => Some(tls.expect("loaded for such listeners").clone()),
                 },
+                sasl: sasl.clone(),
                 connections: connections.clone(),
             });
         }
@@ -138,6 +145,7 @@ impl Bound {
             listener: name.clone(),
             principal: Arc::from(ANONYMOUS),
             advertised,
+            sasl: self.sasl.clone(),
             id: ConnectionId::default(),
         })
     }

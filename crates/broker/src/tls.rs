@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use tidemark_config::{SecurityProtocol, Settings};
+use tidemark_config::Settings;
 use tidemark_tls::{ClientAuth, PrincipalRules, Tls, TlsError, TlsOptions};
 use tokio::net::TcpStream;
 use tracing::{info, warn};
@@ -18,8 +18,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// What the listeners with TLS share; `None` without such a listener. Blocks.
 pub(crate) fn load(settings: &Settings) -> Result<Option<Arc<Tls>>, StartError> {
-    let secured = |l: &tidemark_config::Listener| l.protocol == SecurityProtocol::Ssl;
-    if !settings.listeners.iter().any(secured) {
+    if !settings.listeners.iter().any(|l| l.protocol.has_tls()) {
         return Ok(None);
     }
     let rules = PrincipalRules::parse(&settings.ssl_principal_mapping_rules)
@@ -58,7 +57,13 @@ pub(crate) async fn serve(
     let deadline = front.clock.now() + patience;
     let mut stopping = front.stopping();
     let secured = tokio::select! {
-        secured = tls.accept(stream) => secured,
+        secured = async {
+            match info.sasl.is_some() {
+                // As in Kafka: SASL says who the client is.
+                true => tls.accept_without_certificate(stream).await,
+                false => tls.accept(stream).await,
+            }
+        } => secured,
         () = front.clock.sleep_until(deadline) => {
             front.no_handshake(peer, &format!("not finished after {} ms", patience.as_millis()));
             return;

@@ -43,6 +43,7 @@ async fn m21_ten_thousand_idle_connections_hold_nothing_and_everybody_else_is_se
         // Within the process: what is counted is the broker's, not the system's open files.
         let (ours, theirs) = tokio::io::duplex(4096);
         let info = ConnectionInfo {
+            sasl: None,
             principal: Arc::from("User:ANONYMOUS"),
             peer: "127.0.0.1:1".parse().unwrap(),
             local: broker.address(),

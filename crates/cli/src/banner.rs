@@ -21,24 +21,45 @@ pub(crate) struct StartedInfo {
 
 /// Who may connect, and what they may do then.
 fn security(settings: &Settings) -> String {
-    let open = |listener: &Listener| {
-        listener.protocol != SecurityProtocol::Ssl || settings.ssl_client_auth != "required"
+    let open = |listener: &&Listener| match listener.protocol {
+        SecurityProtocol::Plaintext => true,
+        SecurityProtocol::Ssl => settings.ssl_client_auth != "required",
+        SecurityProtocol::SaslPlaintext | SecurityProtocol::SaslSsl => false,
     };
-    let open: Vec<&str> = (settings.listeners.iter())
-        .filter(|listener| open(listener))
+    let listeners = settings.listeners.iter();
+    let opened: Vec<&str> = (listeners.clone().filter(open))
         .map(|listener| listener.name.as_str())
         .collect();
-    if open.is_empty() {
-        return "CERTIFICATES: whoever holds one that ssl.truststore.location's CAs signed may read \
-                and write everything"
-            .to_owned();
+    if opened.is_empty() {
+        let mut who = Vec::new();
+        if listeners.clone().any(|l| l.protocol.has_sasl()) {
+            who.push("USERS: whoever authenticates as one");
+        }
+        if listeners.clone().any(|l| !l.protocol.has_sasl()) {
+            who.push("CERTIFICATES: whoever holds one that ssl.truststore.location's CAs signed");
+        }
+        return format!("{} may read and write everything", who.join("; "));
     }
-    match open.len() == settings.listeners.len() {
+    match opened.len() == settings.listeners.len() {
         true => "OPEN: anyone who can connect may read and write".to_owned(),
         false => format!(
             "OPEN on {}: anyone who can connect there may read and write",
-            open.join(", ")
+            opened.join(", ")
         ),
+    }
+}
+
+/// How clients of a listener say who they are.
+fn authentication(settings: &Settings, listener: &Listener) -> String {
+    match (&listener.sasl, listener.protocol) {
+        (Some(sasl), _) => {
+            let names: Vec<&str> = sasl.mechanisms.iter().map(|(m, _)| m.name()).collect();
+            format!(": {}", names.join(", "))
+        }
+        (None, SecurityProtocol::Ssl) if settings.ssl_client_auth != "none" => {
+            format!(": certificates {}", settings.ssl_client_auth)
+        }
+        (None, _) => String::new(),
     }
 }
 
@@ -70,8 +91,10 @@ pub(crate) fn banner(settings: &Settings, started: &StartedInfo) -> String {
             None => "clients are told the address they dialled".to_owned(),
         };
         lines.push(format!(
-            "  listening  {address} ({}, {}); {told}",
-            listener.name, listener.protocol
+            "  listening  {address} ({}, {}{}); {told}",
+            listener.name,
+            listener.protocol,
+            authentication(settings, listener)
         ));
     }
     lines.push(format!(
@@ -100,6 +123,9 @@ pub(crate) fn banner_json(settings: &Settings, started: &StartedInfo) -> String 
             json!({
                 "name": listener.name,
                 "protocol": listener.protocol.to_string(),
+                "mechanisms": listener.sasl.as_ref().map(|sasl| {
+                    sasl.mechanisms.iter().map(|(m, _)| m.name()).collect::<Vec<_>>()
+                }),
                 "address": address.to_string(),
                 "advertised": listener.advertised.as_ref().map(Endpoint::to_string),
             })
@@ -136,8 +162,24 @@ fn try_next(settings: &Settings, started: &StartedInfo) -> Option<String> {
         None => dialable(address).to_string(),
     };
     let mut with = String::new();
+    if listener.protocol != SecurityProtocol::Plaintext {
+        let protocol = listener.protocol.to_string().to_lowercase();
+        with += &format!(" -X security.protocol={protocol}");
+    }
+    if let Some(sasl) = &listener.sasl {
+        let best = sasl
+            .mechanisms
+            .iter()
+            .map(|(mechanism, _)| *mechanism)
+            .max();
+        let name = best.map_or("PLAIN", |mechanism| mechanism.name());
+        with +=
+            &format!(" -X sasl.mechanism={name} -X sasl.username=USER -X sasl.password=PASSWORD");
+    }
+    if listener.protocol.has_tls() {
+        with += " -X ssl.ca.location=CA.pem";
+    }
     if listener.protocol == SecurityProtocol::Ssl {
-        with += " -X security.protocol=ssl -X ssl.ca.location=CA.pem";
         if settings.ssl_client_auth == "required" {
             with += " -X ssl.certificate.location=CLIENT.pem -X ssl.key.location=CLIENT.key";
         }
@@ -275,6 +317,35 @@ mod tests {
         assert!(closed.contains("-X ssl.certificate.location="), "{closed}");
         let mixed = text("PLAINTEXT://:9092,SSL://:9093", "required");
         assert!(mixed.contains("OPEN on PLAINTEXT: anyone"), "{mixed}");
+    }
+
+    #[test]
+    fn how_one_authenticates_is_told_for_listeners_with_sasl() {
+        let settings = settings(&[
+            ("listeners", "SASL_SSL://:9094,SASL_PLAINTEXT://:9095"),
+            ("ssl-keystore-location", "server.pem"),
+            ("sasl-enabled-mechanisms", "SCRAM-SHA-512,SCRAM-SHA-256"),
+            ("auth-users", "alice:hunter2"),
+        ]);
+        let started = started(&[
+            ("SASL_SSL", "127.0.0.1:9094"),
+            ("SASL_PLAINTEXT", "127.0.0.1:9095"),
+        ]);
+        let text = banner(&settings, &started);
+        assert!(
+            text.contains("(SASL_SSL, SASL_SSL: SCRAM-SHA-512, SCRAM-SHA-256);"),
+            "{text}"
+        );
+        assert!(
+            text.contains("USERS: whoever authenticates as one may read and write"),
+            "{text}"
+        );
+        let line = "-X security.protocol=sasl_ssl -X sasl.mechanism=SCRAM-SHA-512 \
+                    -X sasl.username=USER -X sasl.password=PASSWORD -X ssl.ca.location=CA.pem";
+        assert!(text.contains(line), "{text}");
+        let json: Value = serde_json::from_str(&banner_json(&settings, &started)).unwrap();
+        assert_eq!(json["listeners"][1]["mechanisms"][0], "SCRAM-SHA-512");
+        assert!(!text.contains("hunter") && !json.to_string().contains("hunter"));
     }
 
     #[test]

@@ -3,12 +3,31 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::sasl::ListenerSasl;
+
 /// What a listener's connections speak below Kafka's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecurityProtocol {
     Plaintext,
     /// TLS; a client may have to show a certificate (`ssl.client.auth`).
     Ssl,
+    /// A client must authenticate by SASL; whoever hears the network hears all else.
+    SaslPlaintext,
+    /// TLS, and in it a client must authenticate by SASL. Certificates are not asked for, as in Kafka.
+    SaslSsl,
+}
+
+impl SecurityProtocol {
+    pub const fn has_tls(self) -> bool {
+        matches!(self, SecurityProtocol::Ssl | SecurityProtocol::SaslSsl)
+    }
+
+    pub const fn has_sasl(self) -> bool {
+        matches!(
+            self,
+            SecurityProtocol::SaslPlaintext | SecurityProtocol::SaslSsl
+        )
+    }
 }
 
 impl fmt::Display for SecurityProtocol {
@@ -16,6 +35,8 @@ impl fmt::Display for SecurityProtocol {
         match self {
             SecurityProtocol::Plaintext => f.write_str("PLAINTEXT"),
             SecurityProtocol::Ssl => f.write_str("SSL"),
+            SecurityProtocol::SaslPlaintext => f.write_str("SASL_PLAINTEXT"),
+            SecurityProtocol::SaslSsl => f.write_str("SASL_SSL"),
         }
     }
 }
@@ -47,6 +68,8 @@ pub struct Listener {
     pub bind: Endpoint,
     /// What clients of this listener are told; None: the address each of them dialled.
     pub advertised: Option<Endpoint>,
+    /// How its clients authenticate; there where the protocol has SASL, and nowhere else.
+    pub sasl: Option<ListenerSasl>,
 }
 
 impl Listener {
@@ -112,6 +135,7 @@ pub(crate) fn resolve(texts: &ListenerTexts<'_>) -> Result<Vec<Listener>, Listen
             protocol,
             bind,
             advertised,
+            sasl: None,
         });
     }
     if listeners.is_empty() {
@@ -217,18 +241,12 @@ fn protocol_of(
     match map.get(name).map(String::as_str) {
         Some("PLAINTEXT") => Ok(SecurityProtocol::Plaintext),
         Some("SSL") => Ok(SecurityProtocol::Ssl),
-        // A listener that was meant to be secured must not open unsecured.
-        Some(protocol @ ("SASL_PLAINTEXT" | "SASL_SSL")) => Err(wrong(
-            LISTENERS,
-            format!("listener {name} asks for {protocol}, which this version does not speak"),
-            format!(
-                "take {name} out of listeners, or map it in {MAP} to SSL, where ssl.client.auth=required asks for certificates, or to PLAINTEXT, where anyone who can connect may read and write"
-            ),
-        )),
+        Some("SASL_PLAINTEXT") => Ok(SecurityProtocol::SaslPlaintext),
+        Some("SASL_SSL") => Ok(SecurityProtocol::SaslSsl),
         Some(protocol) => Err(wrong(
             MAP,
             format!("{MAP} maps {name} to {protocol}, which is no protocol"),
-            "use PLAINTEXT or SSL",
+            "use PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL",
         )),
         None => Err(wrong(
             MAP,
@@ -339,8 +357,6 @@ mod tests {
             ("://h:9092", "", LISTENERS),
             ("PLAINTEXT://h:1,PLAINTEXT://h:2", "", LISTENERS),
             ("PLAINTEXT://h:1,SSL://h:1", "", LISTENERS),
-            ("SASL_PLAINTEXT://h:1", "", LISTENERS),
-            ("SASL_SSL://h:1", "", LISTENERS),
             ("OTHER://h:1", "", MAP),
             ("PLAINTEXT://h:1", "OTHER://h:1", ADVERTISED),
             ("PLAINTEXT://h:1", "PLAINTEXT://0.0.0.0:1", ADVERTISED),

@@ -7,10 +7,12 @@ use tidemark_metadata::TopicDefaults;
 
 use crate::file::{ConfigFile, FileKind};
 use crate::kafka_keys::{KAFKA_KEYS, is_kafka_key};
+use crate::listener_keys::{self, ListenerKey};
 use crate::listeners::{ListenerTexts, parse_endpoint, resolve};
 use crate::problem::{ConfigError, Problem};
 use crate::row::Row;
 use crate::rows::{Settings, Typed, all_names, ranked_row, row};
+use crate::sasl;
 use crate::security::{self, PassedOver};
 use crate::suggest::nearest;
 use crate::values::{SetValue, Source, Values};
@@ -79,7 +81,9 @@ struct Gathered {
     problems: Vec<Problem>,
     /// Keys of Kafka's that Tidemark has no use for.
     ignored: Vec<String>,
-    /// The same with where each was set.
+    /// Settings of single listeners, the weakest source first.
+    of_listeners: Vec<ListenerKey>,
+    /// The same as `ignored`, with where each was set.
     passed_over: Vec<PassedOver>,
     /// Keys that neither Kafka nor Tidemark knows, from a server.properties.
     unknown: Vec<String>,
@@ -94,6 +98,8 @@ impl Gathered {
             };
             if ranked_row(&key).is_some() {
                 self.set(&key, &value, source);
+            } else if let Some(found) = listener_keys::in_file(&key) {
+                self.of_listener(key, found, &value, source);
             } else if is_kafka_key(&key) {
                 self.ignore(&key, &value, &source);
             } else {
@@ -116,6 +122,8 @@ impl Gathered {
         };
         if let Some(key) = all_names().find(|key| Row::env(key) == name) {
             self.set(key, value, source);
+        } else if let Some(found) = listener_keys::elsewhere(&name[ENV_PREFIX.len()..]) {
+            self.of_listener(name.to_owned(), found, value, source);
         } else if let Some(key) = KAFKA_KEYS.iter().find(|key| Row::env(key) == name) {
             self.ignore(key, value, &source);
         } else {
@@ -146,6 +154,8 @@ impl Gathered {
             }
         } else if let Some(key) = all_names().find(|key| Row::flag(key) == name) {
             self.set(key, value, source);
+        } else if let Some(found) = listener_keys::elsewhere(name) {
+            self.of_listener(name.to_owned(), found, value, source);
         } else {
             let names: Vec<String> = all_names().map(Row::flag).collect();
             let near = nearest(name, names.iter().map(String::as_str));
@@ -196,6 +206,22 @@ impl Gathered {
             }
         }
         self.set.insert(row.name, (SetValue { text, source }, rank));
+    }
+
+    fn of_listener(
+        &mut self,
+        key: String,
+        (listener, rest): (String, listener_keys::Rest),
+        value: &str,
+        source: Source,
+    ) {
+        self.of_listeners.push(ListenerKey {
+            key,
+            listener,
+            rest,
+            value: value.to_owned(),
+            source,
+        });
     }
 
     fn ignore(&mut self, key: &str, value: &str, source: &Source) {
@@ -256,7 +282,7 @@ impl Gathered {
             let what = format!("{name} cannot have this value");
             problem_of(&values, name, what, "use a smaller number")
         });
-        let parts = Parts::derive(&values);
+        let parts = Parts::derive(&values, &self.of_listeners);
         let (typed, parts) = match (typed, parts) {
             (Ok(typed), Ok(parts)) if self.problems.is_empty() => (typed, parts),
             (typed, parts) => {
@@ -275,6 +301,7 @@ impl Gathered {
         );
         let mut problems = check_together(&settings);
         problems.extend(security::check(&settings, &self.passed_over));
+        problems.extend(sasl::check(&settings));
         if !problems.is_empty() {
             return Err(ConfigError { problems });
         }
@@ -329,7 +356,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn derive(values: &Values) -> Result<Parts, Vec<Problem>> {
+    fn derive(values: &Values, of_listeners: &[ListenerKey]) -> Result<Parts, Vec<Problem>> {
         let text = |name| values.text(name).unwrap_or_default();
         let mut problems = Vec::new();
 
@@ -348,7 +375,12 @@ impl Parts {
             protocol_map: text("listener.security.protocol.map"),
             controller_names: text("controller.listener.names"),
         })
-        .map_err(|error| problems.push(problem_of(values, error.key, error.what, error.mend)));
+        .map_err(|error| problems.push(problem_of(values, error.key, error.what, error.mend)))
+        .and_then(|mut listeners| {
+            let given = sasl::resolve(values, of_listeners, &mut listeners);
+            given.map_err(|found| problems.extend(found))?;
+            Ok(listeners)
+        });
 
         let dirs = text("log.dirs");
         if let Some((first, _)) = dirs.split_once(',') {

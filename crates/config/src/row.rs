@@ -10,6 +10,7 @@ pub enum Section {
     Identity,
     Listeners,
     Tls,
+    Sasl,
     Limits,
     Topics,
     Transactions,
@@ -25,6 +26,7 @@ impl Section {
         Section::Identity,
         Section::Listeners,
         Section::Tls,
+        Section::Sasl,
         Section::Limits,
         Section::Topics,
         Section::Transactions,
@@ -39,7 +41,8 @@ impl Section {
         match self {
             Section::Identity => "Identity and data",
             Section::Listeners => "Listeners",
-            Section::Tls => "TLS, on listeners whose protocol is SSL",
+            Section::Tls => "TLS, on listeners whose protocol is SSL or SASL_SSL",
+            Section::Sasl => "SASL, on listeners whose protocol is SASL_SSL or SASL_PLAINTEXT",
             Section::Limits => "Connections and requests",
             Section::Topics => "Topics",
             Section::Transactions => "Producers and transactions",
@@ -109,6 +112,12 @@ impl Row {
     /// It can be changed while the broker runs.
     pub(crate) fn dynamic(mut self) -> Row {
         self.dynamic = true;
+        self
+    }
+
+    /// Its value is shown nowhere.
+    pub(crate) fn sensitive(mut self) -> Row {
+        self.sensitive = true;
         self
     }
 

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use tidemark_metadata::{Check, Kind, SynonymUnit, TOPIC_CONFIGS};
 
 use crate::row::{Row, Section, boolean, int, list, long, string, string_of};
+use crate::secret::Secret;
 use crate::typed::{ExclusiveOperations, FromSetting, JournalSync, TransactionLease};
 
 /// Kafka's; a start refuses all but the first, with the way to convert.
@@ -94,6 +95,24 @@ settings! {
 
         "How often the files of keys and certificates are looked at for a change."
         tls_reload_interval_ms: u64 = long("tls.reload.interval.ms", "10000", Check::AtLeast(100)).at(Section::Tls);
+
+        "Whether PLAIN is allowed on a listener without TLS, where whoever hears the network hears every password. Without it such a listener does not open."
+        auth_plain_without_tls: bool = boolean("auth.plain.without.tls", "false").at(Section::Sasl);
+
+        "Users that the first start makes, for SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN: NAME:PASSWORD, separated by commas. Only what is derived from a password is kept. While there is any user this changes nothing: from then on users are made, changed and taken away with kafka-configs (AlterUserScramCredentials)."
+        auth_users: Option<Secret> = string("auth.users", "").without_default().sensitive().at(Section::Sasl);
+
+        "A file with such users, one NAME:PASSWORD a line."
+        auth_users_file: Option<String> = string("auth.users.file", "").without_default().at(Section::Sasl);
+
+        "A client that has not authenticated after this long is disconnected."
+        auth_timeout_ms: u64 = long("auth.timeout.ms", "10000", Check::Between(100, 600_000)).at(Section::Sasl);
+
+        "The largest request of a client that has not authenticated. Kafka's default is 524288."
+        sasl_server_max_receive_size: usize = int("sasl.server.max.receive.size", "65536", Check::Between(1024, 1_048_576)).kafka().at(Section::Sasl);
+
+        "How long a client that failed to authenticate waits for the answer, after which it is disconnected."
+        connection_failed_authentication_delay_ms: u64 = int("connection.failed.authentication.delay.ms", "100", Check::Between(0, 60_000)).kafka().at(Section::Sasl);
 
         "Connections at once, over all listeners. One more is closed at once. Kafka has no limit."
         max_connections: usize = int("max.connections", "10000", Check::AtLeast(1)).kafka().at(Section::Limits);
@@ -258,6 +277,12 @@ settings! {
         log_filter: String = string("log.filter", "info").aliases(&["log"]).at(Section::Diagnostics);
     }
     untyped {
+        "The mechanisms with which clients of listeners with SASL authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. PLAIN knows the users of SCRAM, and those that listener.name.NAME.plain.sasl.jaas.config names as user_NAME=\"PASSWORD\" (a server.properties that moves here). listener.name.NAME.sasl.enabled.mechanisms is for one listener, NAME in lower case. Kafka's default is GSSAPI, which is not spoken here."
+        list("sasl.enabled.mechanisms", "SCRAM-SHA-256,SCRAM-SHA-512", Check::Any).kafka().at(Section::Sasl);
+
+        "How long a session lasts from its authentication (KIP-368); 0 is without an end. A client must authenticate again before it is over, which those that know how do by themselves; the next request after it closes the connection. listener.name.NAME.connections.max.reauth.ms and listener.name.NAME.MECHANISM.connections.max.reauth.ms are for one listener and one mechanism."
+        long("connections.max.reauth.ms", "0", Check::AtLeast(0)).kafka().at(Section::Sasl);
+
         "The directory for everything that must outlive the broker. One directory: Tidemark does not spread partitions over several."
         list("log.dirs", "./tidemark-data", Check::NotEmpty).kafka().aliases(&["log.dir", "data.dir"]);
 
@@ -270,7 +295,7 @@ settings! {
         "What clients are told to connect to, per listener name, where that is not the address they dialled. Without it every client is told the address it dialled itself."
         string("advertised.listeners", "").without_default().kafka().at(Section::Listeners);
 
-        "The protocol of each listener name, as NAME:PROTOCOL pairs separated by commas. This version speaks PLAINTEXT and SSL."
+        "The protocol of each listener name, as NAME:PROTOCOL pairs separated by commas. PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."
         string("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL").kafka().at(Section::Listeners);
 
         "Names of listeners that Kafka's controllers use. Tidemark has no controllers, so it does not open these."

@@ -17,7 +17,11 @@ pub(crate) struct PassedOver {
 }
 
 /// Settings of Kafka's about security that may be passed over: they protect nothing more or less.
-const HARMLESS: [&str; 10] = [
+const HARMLESS: [&str; 13] = [
+    // How a broker of Kafka's logs in at another: there are no others here.
+    "sasl.client.callback.handler.class",
+    "sasl.mechanism.controller.protocol",
+    "sasl.mechanism.inter.broker.protocol",
     "ssl.allow.dn.changes",
     "ssl.allow.san.changes",
     // What clients of Kafka check; and passwords of stores that PEM does not have.
@@ -32,8 +36,20 @@ const HARMLESS: [&str; 10] = [
     "ssl.truststore.password",
 ];
 
+/// The same, whole families: of GSSAPI, which is refused where it is asked for, and of logging in at
+/// other brokers.
+const HARMLESS_FAMILIES: [&str; 2] = ["sasl.kerberos.", "sasl.login."];
+
 /// What to do instead of a setting that has no counterpart.
-const INSTEAD: [(&str, &str); 7] = [
+const INSTEAD: [(&str, &str); 9] = [
+    (
+        "sasl.jaas.config",
+        "write it for one listener and mechanism: listener.name.NAME.plain.sasl.jaas.config",
+    ),
+    (
+        "sasl.server.callback.handler.class",
+        "take it out: there are no classes to load here",
+    ),
     (
         "ssl.keystore.certificate.chain",
         "write the chain into a file and name it in ssl.keystore.location",
@@ -71,27 +87,32 @@ const DEFAULT_BUILDER: &str =
 /// Settings that would leave a listener less protected than they say.
 pub(crate) fn check(settings: &Settings, passed_over: &[PassedOver]) -> Vec<Problem> {
     let values = &settings.values;
-    let secured: Vec<&str> = (settings.listeners.iter())
-        .filter(|listener| listener.protocol == SecurityProtocol::Ssl)
-        .map(|listener| listener.name.as_str())
+    let listeners = settings.listeners.iter();
+    let secured = Secured {
+        all: (listeners.clone())
+            .filter(|l| l.protocol.has_tls() || l.protocol.has_sasl())
+            .map(|l| (l.name.as_str(), l.protocol))
+            .collect(),
+    };
+    let mut problems: Vec<Problem> = passed_over
+        .iter()
+        .filter(|set| !set.value.trim().is_empty())
+        .filter_map(|set| secured.refuse(set))
         .collect();
-    let Some(listener) = secured.first() else {
-        if settings.ssl_client_auth != "required" {
-            return Vec::new();
-        }
+    let asks = |protocol| protocol == SecurityProtocol::Ssl;
+    if settings.ssl_client_auth == "required" && !listeners.clone().any(|l| asks(l.protocol)) {
         let what =
             "certificates are required of clients, and no listener asks for any: none speaks \
                     SSL"
             .to_owned();
         let mend = "give a listener the protocol SSL (listeners=SSL://:9093), or take \
                     ssl.client.auth out";
-        return vec![problem_of(values, "ssl.client.auth", what, mend)];
+        problems.push(problem_of(values, "ssl.client.auth", what, mend));
+        return problems;
+    }
+    let Some((listener, protocol)) = secured.first(SecurityProtocol::has_tls) else {
+        return problems;
     };
-    let mut problems: Vec<Problem> = passed_over
-        .iter()
-        .filter(|set| !set.value.trim().is_empty())
-        .filter_map(|set| refuse(set, &secured))
-        .collect();
     for (key, store, kind) in [
         (
             "ssl.keystore.type",
@@ -121,7 +142,7 @@ pub(crate) fn check(settings: &Settings, passed_over: &[PassedOver]) -> Vec<Prob
     }
     if settings.ssl_keystore_location.is_none() {
         let what = format!(
-            "listener {listener} speaks SSL, and ssl.keystore.location names no certificate"
+            "listener {listener} speaks {protocol}, and ssl.keystore.location names no certificate"
         );
         let mend = "name a PEM file with the certificate chain and the key: \
                     ssl.keystore.location=/etc/tidemark/server.pem";
@@ -140,44 +161,71 @@ pub(crate) fn check(settings: &Settings, passed_over: &[PassedOver]) -> Vec<Prob
     problems
 }
 
-/// A problem unless the setting is known to protect nothing.
-fn refuse(set: &PassedOver, secured: &[&str]) -> Option<Problem> {
-    let PassedOver { key, value, source } = set;
-    let lower = key.to_ascii_lowercase();
-    let of_one = secured.iter().find_map(|name| {
-        let prefix = format!("listener.name.{}.", name.to_ascii_lowercase());
-        lower.strip_prefix(&prefix)
-    });
-    let is_security = |name: &str| {
-        ["ssl.", "sasl.", "principal."]
+/// The listeners that are to be more than open, and what they speak.
+struct Secured<'a> {
+    all: Vec<(&'a str, SecurityProtocol)>,
+}
+
+impl<'a> Secured<'a> {
+    fn first(&self, has: impl Fn(SecurityProtocol) -> bool) -> Option<(&'a str, SecurityProtocol)> {
+        self.all
             .iter()
-            .any(|family| name.starts_with(family))
-    };
-    let mend = if let Some(rest) = of_one {
-        if !is_security(rest) {
-            return None;
-        }
-        "set it without listener.name.NAME in front: all listeners share one security".to_owned()
-    } else {
-        let concerns = lower.starts_with("ssl.") || lower == "principal.builder.class";
-        if !concerns || HARMLESS.contains(&lower.as_str()) || value.trim() == DEFAULT_BUILDER {
-            return None;
-        }
-        match INSTEAD.iter().find(|(known, _)| *known == lower) {
-            Some((_, mend)) => (*mend).to_owned(),
-            None => match nearest(&lower, all_names().filter(|name| is_security(name))) {
-                Some(near) => format!("did you mean {near}?"),
-                None => "take it out".to_owned(),
-            },
-        }
-    };
-    Some(Problem {
-        what: format!(
-            "{key} has no effect, and the listener {} speaks SSL",
-            secured[0]
-        ),
-        place: source.to_string(),
-        value: None,
-        mend,
-    })
+            .find(|(_, protocol)| has(*protocol))
+            .copied()
+    }
+
+    /// A problem unless the setting is known to protect nothing.
+    fn refuse(&self, set: &PassedOver) -> Option<Problem> {
+        let PassedOver { key, value, source } = set;
+        let lower = key.to_ascii_lowercase();
+        let is_security = |name: &str| {
+            ["ssl.", "sasl.", "principal."]
+                .iter()
+                .any(|family| name.starts_with(family))
+        };
+        let of_one = self.all.iter().find_map(|listener| {
+            let prefix = format!("listener.name.{}.", listener.0.to_ascii_lowercase());
+            Some((*listener, lower.strip_prefix(&prefix)?))
+        });
+        let ((listener, protocol), mend) = if let Some((listener, rest)) = of_one {
+            let of_mechanism =
+                rest.contains(".sasl.") || rest.ends_with(".connections.max.reauth.ms");
+            if !is_security(rest) && !of_mechanism {
+                return None;
+            }
+            let mend = match rest.contains("sasl.") || of_mechanism {
+                true => "take it out: there are no classes to load and no other mechanisms here",
+                false => "set it without listener.name.NAME in front: all listeners share one TLS",
+            };
+            (listener, mend.to_owned())
+        } else {
+            let of_sasl = lower.starts_with("sasl.");
+            let of_tls = lower.starts_with("ssl.");
+            let listener = match (of_sasl, of_tls || lower == "principal.builder.class") {
+                (true, _) => self.first(SecurityProtocol::has_sasl)?,
+                (_, true) => self.first(|p| p.has_tls() || (!of_tls && p.has_sasl()))?,
+                (false, false) => return None,
+            };
+            let harmless = HARMLESS.contains(&lower.as_str())
+                || HARMLESS_FAMILIES.iter().any(|f| lower.starts_with(f))
+                || value.trim() == DEFAULT_BUILDER;
+            if harmless {
+                return None;
+            }
+            let mend = match INSTEAD.iter().find(|(known, _)| *known == lower) {
+                Some((_, mend)) => (*mend).to_owned(),
+                None => match nearest(&lower, all_names().filter(|name| is_security(name))) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => "take it out".to_owned(),
+                },
+            };
+            (listener, mend)
+        };
+        Some(Problem {
+            what: format!("{key} has no effect, and the listener {listener} speaks {protocol}"),
+            place: source.to_string(),
+            value: None,
+            mend,
+        })
+    }
 }

@@ -46,18 +46,29 @@ impl fmt::Display for Source {
     }
 }
 
-/// A value that somebody set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A value that somebody set. It may be a secret: without `Debug`.
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SetValue {
     pub(crate) text: String,
     pub(crate) source: Source,
 }
 
 /// Every setting's text and where it is from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Values {
     /// What was set, checked and in its one form, by the row's name.
     pub(crate) set: BTreeMap<&'static str, SetValue>,
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |name: &&'static str| row(name).is_some_and(|row| !row.sensitive);
+        let set = self.set.iter().map(|(name, value)| {
+            let text = Some(value.text.as_str()).filter(|_| shown(name));
+            (name, (text.unwrap_or("[hidden]"), &value.source))
+        });
+        f.debug_map().entries(set).finish()
+    }
 }
 
 impl Values {

@@ -237,6 +237,7 @@ fn what_neither_kafka_nor_tidemark_knows_is_named_in_a_line_of_its_own() {
 fn a_file_that_asks_for_more_security_than_there_is_does_not_start() {
     let refused = [
         "listeners=SASL_SSL://:9092\n",
+        "listeners=SASL_PLAINTEXT://:9092\nsasl.enabled.mechanisms=GSSAPI\n",
         "listeners=SECURE://:9092\nlistener.security.protocol.map=SECURE:SSL\n",
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n",
         "process.roles=controller\n",
@@ -296,6 +297,177 @@ fn a_listener_with_tls_needs_its_files_in_pem() {
         "principal.builder.class=org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
     ] {
         load(&from_file("server.properties", &format!("{TLS}{more}\n"))).unwrap();
+    }
+}
+
+const SASL: &str = "listeners=SASL_PLAINTEXT://:9092,OUT://:9094\n\
+                    listener.security.protocol.map=SASL_PLAINTEXT:SASL_PLAINTEXT,OUT:SASL_SSL\n\
+                    ssl.keystore.location=/k.pem\n";
+
+#[test]
+fn each_listener_with_sasl_has_its_mechanisms() {
+    let mechanisms = |more: &str| -> Vec<Vec<(&'static str, u64)>> {
+        let text = format!("{SASL}{more}");
+        let settings = load(&from_file("server.properties", &text))
+            .unwrap()
+            .settings;
+        let of = |l: &tidemark_config::Listener| {
+            let mechanisms = &l.sasl.as_ref().unwrap().mechanisms;
+            mechanisms.iter().map(|(m, ms)| (m.name(), *ms)).collect()
+        };
+        settings.listeners.iter().map(of).collect()
+    };
+    let both = vec![("SCRAM-SHA-256", 0), ("SCRAM-SHA-512", 0)];
+    assert_eq!(mechanisms(""), [both.clone(), both]);
+    assert_eq!(
+        mechanisms(
+            "sasl.enabled.mechanisms=SCRAM-SHA-512\nlistener.name.out.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256\n\
+             connections.max.reauth.ms=1000\nlistener.name.out.plain.connections.max.reauth.ms=2000\n"
+        ),
+        [
+            vec![("SCRAM-SHA-512", 1000)],
+            vec![("PLAIN", 2000), ("SCRAM-SHA-256", 1000)]
+        ]
+    );
+    // The environment wins over the file, here as everywhere.
+    let mut inputs = from_file(
+        "s.properties",
+        &format!("{SASL}listener.name.out.sasl.enabled.mechanisms=PLAIN\n"),
+    );
+    inputs.env = pairs(&[(
+        "TIDEMARK_LISTENER_NAME_OUT_SASL_ENABLED_MECHANISMS",
+        "SCRAM-SHA-256",
+    )]);
+    let settings = load(&inputs).unwrap().settings;
+    assert_eq!(
+        settings.listeners[1].sasl.as_ref().unwrap().mechanisms[0]
+            .0
+            .name(),
+        "SCRAM-SHA-256"
+    );
+}
+
+#[test]
+fn half_of_sasl_is_refused() {
+    const JAAS: &str = "org.apache.kafka.common.security.plain.PlainLoginModule required";
+    for (more, told) in [
+        ("sasl.enabled.mechanisms=GSSAPI".to_owned(), "Kerberos"),
+        (
+            "sasl.enabled.mechanisms=plain".to_owned(),
+            "use some of PLAIN",
+        ),
+        (
+            "sasl.enabled.mechanisms=,".to_owned(),
+            "no mechanism is named",
+        ),
+        (
+            "sasl.enabled.mechanisms=PLAIN".to_owned(),
+            "auth.plain.without.tls=true",
+        ),
+        (
+            "listener.name.sasl_plaintext.sasl.enabled.mechanisms=PLAIN".to_owned(),
+            "auth.plain.without.tls",
+        ),
+        (
+            "listener.name.inside.sasl.enabled.mechanisms=PLAIN".to_owned(),
+            "not there",
+        ),
+        (
+            format!("listener.name.out.plain.sasl.jaas.config={JAAS} user_a=\"hunter2\";"),
+            "does not speak PLAIN",
+        ),
+        (
+            "listener.name.out.plain.sasl.jaas.config=x.Y required user_a=\"hunter2\";".to_owned(),
+            "no classes",
+        ),
+        (
+            format!("sasl.jaas.config={JAAS} user_a=\"hunter2\";"),
+            "listener.name.NAME",
+        ),
+        (
+            "listener.name.out.gssapi.sasl.jaas.config=x".to_owned(),
+            "take it out",
+        ),
+        (
+            "listener.name.out.plain.sasl.server.callback.handler.class=hunter2".to_owned(),
+            "take it out",
+        ),
+        (
+            "sasl.server.callback.handler.class=hunter2".to_owned(),
+            "no classes",
+        ),
+        (
+            "sasl.enabled.mechanism=PLAIN".to_owned(),
+            "did you mean sasl.enabled.mechanisms?",
+        ),
+        (
+            "connections.max.reauth.ms=soon".to_owned(),
+            "cannot have this value",
+        ),
+        (
+            "listener.name.out.connections.max.reauth.ms=soon".to_owned(),
+            "no time",
+        ),
+        ("auth.users=hunter2".to_owned(), "NAME:PASSWORD"),
+        ("auth.users=a:hunter2,a:hunter2".to_owned(), "again"),
+    ] {
+        let problem = only_problem(load(&from_file(
+            "server.properties",
+            &format!("{SASL}{more}\n"),
+        )));
+        assert!(problem.contains(told), "{more}: {problem}");
+        assert!(!problem.contains("hunter2"), "{more}: {problem}");
+    }
+    // Without a listener that asks, none of it protects anything.
+    for more in [
+        "sasl.enabled.mechanisms=PLAIN",
+        "auth.users=a:b",
+        "auth.users.file=/u",
+        "connections.max.reauth.ms=5",
+    ] {
+        let problem = only_problem(load(&from_file("server.properties", &format!("{more}\n"))));
+        assert!(
+            problem.contains("asks anybody who they are"),
+            "{more}: {problem}"
+        );
+    }
+    let jaas =
+        format!("listener.name.plaintext.plain.sasl.jaas.config={JAAS} user_a=\"hunter2\";\n");
+    assert!(only_problem(load(&from_file("s.properties", &jaas))).contains("speaks PLAINTEXT"));
+    // A migrated file may say how brokers log in at each other, and what else nobody asks for here.
+    for more in [
+        "sasl.mechanism.inter.broker.protocol=PLAIN".to_owned(),
+        "sasl.kerberos.service.name=kafka".to_owned(),
+        "listener.name.out.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username=\"a\" password=\"b\";".to_owned(),
+        format!("listener.name.out.sasl.enabled.mechanisms=PLAIN\nlistener.name.out.plain.sasl.jaas.config={JAAS} user_a=\"b\";"),
+    ] {
+        load(&from_file("server.properties", &format!("{SASL}{more}\n"))).unwrap();
+    }
+}
+
+#[test]
+fn passwords_are_shown_nowhere() {
+    let text = format!(
+        "{SASL}auth.users=alice:hunter2,bob:hunter3\nlistener.name.out.sasl.enabled.mechanisms=PLAIN\n\
+         listener.name.out.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_a=\"hunter4\";\n"
+    );
+    let loaded = load(&from_file("server.properties", &text)).unwrap();
+    let shown = format!("{loaded:?}");
+    assert!(!shown.contains("hunter"), "{shown}");
+    let users = loaded.settings.auth_users.as_ref().unwrap().expose();
+    assert_eq!(tidemark_config::users_of_text(users).unwrap().len(), 2);
+    let out = loaded.settings.listeners[1].sasl.as_ref().unwrap();
+    assert_eq!(out.plain_users["a"].expose(), "hunter4");
+    assert!(!loaded.notes.iter().any(|note| note.contains("hunter")));
+    for (row, value, _) in loaded.settings.values.explain() {
+        assert!(!row.sensitive || value.is_none());
+    }
+    for entry in loaded.settings.describe_broker_configs() {
+        assert!(
+            entry.value.is_none_or(|value| !value.contains("hunter")),
+            "{}",
+            entry.name
+        );
     }
 }
 

@@ -50,6 +50,8 @@ responses! {
     42 => DeleteGroupsResponse,
     44 => IncrementalAlterConfigsResponse,
     47 => OffsetDeleteResponse,
+    50 => DescribeUserScramCredentialsResponse,
+    51 => AlterUserScramCredentialsResponse,
     60 => DescribeClusterResponse,
     61 => DescribeProducersResponse,
     65 => DescribeTransactionsResponse,

@@ -59,6 +59,17 @@ pub enum MetadataRecord {
         node_id: i32,
         config: BTreeMap<String, String>,
     },
+    /// What a user authenticates with; the secret parts are read and not kept.
+    ScramCredentialSet {
+        user: String,
+        /// 1: SHA-256, 2: SHA-512.
+        mechanism: u8,
+        iterations: i32,
+    },
+    ScramCredentialRemoved {
+        user: String,
+        mechanism: u8,
+    },
 }
 
 impl MetadataRecord {
@@ -68,7 +79,7 @@ impl MetadataRecord {
         let (Some(kind), Some(version), 0) = (k.u16(), k.u16(), k.left()) else {
             return Err(("a metadata record's key is not 4 bytes".to_owned(), false));
         };
-        if version != 0 || !(1..=11).contains(&kind) {
+        if version != 0 || !(1..=13).contains(&kind) {
             return Err((
                 format!("a metadata record of kind {kind}, version {version}"),
                 true,
@@ -147,6 +158,21 @@ fn parse(kind: u16, f: &mut Fields<'_>) -> Option<MetadataRecord> {
             }
             MetadataRecord::ProducersExpired { id, producer_ids }
         }
+        12 => {
+            let (user, mechanism, iterations) = (f.long_string()?, f.u8()?, f.i32()?);
+            for _salt_and_keys in 0..3 {
+                f.long_bytes()?;
+            }
+            MetadataRecord::ScramCredentialSet {
+                user,
+                mechanism,
+                iterations,
+            }
+        }
+        13 => MetadataRecord::ScramCredentialRemoved {
+            user: f.long_string()?,
+            mechanism: f.u8()?,
+        },
         _ => return None,
     })
 }
@@ -183,6 +209,8 @@ pub struct Metadata {
     pub expired: BTreeMap<PartitionId, Vec<(u64, Vec<i64>)>>,
     /// Dynamic settings by node, -1 for every broker.
     pub broker_configs: BTreeMap<i32, BTreeMap<String, String>>,
+    /// Iterations of users' credentials, by user and mechanism.
+    pub scram_credentials: BTreeMap<(String, u8), i32>,
 }
 
 impl Metadata {
@@ -239,6 +267,14 @@ impl Metadata {
                     true => self.broker_configs.remove(&node_id),
                     false => self.broker_configs.insert(node_id, config),
                 };
+            }
+            MetadataRecord::ScramCredentialSet {
+                user,
+                mechanism,
+                iterations,
+            } => drop(self.scram_credentials.insert((user, mechanism), iterations)),
+            MetadataRecord::ScramCredentialRemoved { user, mechanism } => {
+                self.scram_credentials.remove(&(user, mechanism));
             }
         }
     }

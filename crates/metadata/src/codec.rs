@@ -11,6 +11,16 @@ use crate::record::DecodeError;
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
+    pub(crate) fn u8(&mut self, v: u8) {
+        self.0.push(v);
+    }
+
+    pub(crate) fn bytes(&mut self, v: &[u8]) {
+        let len = u32::try_from(v.len()).expect("bytes are bounded by the request that made them");
+        self.0.extend_from_slice(&len.to_be_bytes());
+        self.0.extend_from_slice(v);
+    }
+
     pub(crate) fn u16(&mut self, v: u16) {
         self.0.extend_from_slice(&v.to_be_bytes());
     }
@@ -64,6 +74,16 @@ impl<'a> Reader<'a> {
             .ok_or(DecodeError::Truncated)?;
         self.0 = rest;
         Ok(*head)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
+        let [byte] = self.array()?;
+        Ok(byte)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, DecodeError> {
+        let len = self.u32()? as usize;
+        Ok(self.take(len)?.to_vec())
     }
 
     pub(crate) fn u16(&mut self) -> Result<u16, DecodeError> {

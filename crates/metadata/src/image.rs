@@ -9,6 +9,7 @@ use tidemark_types::{
 
 use crate::producer_ids::ProducerIdRange;
 use crate::record::{FEATURE_LEVEL, MetadataRecord};
+use crate::scram::Users;
 use crate::topic_config::{TopicConfig, TopicOverrides};
 use crate::topic_defaults::TopicDefaults;
 use crate::topic_name::is_internal_topic;
@@ -93,6 +94,7 @@ pub struct MetadataImage {
     producer_id_blocks: BTreeMap<i32, ProducerIdRange>,
     /// Dynamic settings of each broker, and under `None` of every broker. None of the sets is empty.
     broker_configs: Arc<BTreeMap<Option<NodeId>, BTreeMap<String, String>>>,
+    pub(crate) users: Arc<Users>,
 }
 
 impl MetadataImage {
@@ -302,6 +304,14 @@ impl MetadataImage {
                 wall_ms: *wall_ms,
                 cut_bytes: *cut_bytes,
             }),
+            MetadataRecord::ScramCredentialSet {
+                user,
+                mechanism,
+                credential,
+            } => Arc::make_mut(&mut self.users).set(user, *mechanism, credential),
+            MetadataRecord::ScramCredentialRemoved { user, mechanism } => {
+                Arc::make_mut(&mut self.users).remove(user, *mechanism);
+            }
             // The partition's own state has it.
             MetadataRecord::LogStartMoved { .. } | MetadataRecord::ProducersExpired { .. } => {}
         }
@@ -368,6 +378,13 @@ impl MetadataImage {
             records.push(MetadataRecord::BrokerConfigSet {
                 node: *node,
                 config: config.clone(),
+            });
+        }
+        for (user, mechanism, credential) in self.users.all() {
+            records.push(MetadataRecord::ScramCredentialSet {
+                user: user.to_owned(),
+                mechanism,
+                credential: credential.clone(),
             });
         }
         for (coordinator_partition, range) in &self.producer_id_blocks {

@@ -18,6 +18,7 @@ mod image;
 mod invariants;
 mod producer_ids;
 mod record;
+mod scram;
 mod topic_config;
 mod topic_defaults;
 mod topic_name;
@@ -32,6 +33,10 @@ pub use describe::{
 pub use image::{JournalEpochEntry, MetadataImage, TopicImage};
 pub use producer_ids::ProducerIdRange;
 pub use record::{DecodeError, FEATURE_LEVEL, MetadataRecord};
+pub use scram::{
+    MAX_SALT_BYTES, MAX_USER_BYTES, ScramCredential, ScramDecided, ScramDeletion, ScramMechanism,
+    ScramUpsertion,
+};
 pub use topic_config::{
     CleanupPolicy, CompressionType, MessageTimestampType, PRODUCER_ID_EXPIRATION_MS, SynonymUnit,
     TOPIC_CONFIGS, TopicConfig, TopicConfigKey, TopicSynonym, topic_config_key,

@@ -10,16 +10,20 @@ use std::fmt;
 use tidemark_types::{NodeId, ProducerId, TopicId, TopicPartitionId};
 
 use crate::codec::{Reader, Writer};
+use crate::scram::{ScramCredential, ScramMechanism};
 
 /// The feature level this version writes and the highest it reads. A new kind or version of a
 /// record comes with a higher level, and is written only once the level has been raised.
-pub const FEATURE_LEVEL: u16 = 3;
+pub const FEATURE_LEVEL: u16 = 4;
 
 /// From this level on there are dynamic broker settings.
 pub(crate) const BROKER_CONFIG_LEVEL: u16 = 2;
 
 /// From this level on producers are forgotten when they have been idle for long.
 pub(crate) const PRODUCERS_EXPIRED_LEVEL: u16 = 3;
+
+/// From this level on there are users and their credentials.
+pub(crate) const SCRAM_LEVEL: u16 = 4;
 
 /// One change of the cluster's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +91,17 @@ pub enum MetadataRecord {
         partition: TopicPartitionId,
         producer_ids: Vec<ProducerId>,
     },
+    /// What a user authenticates with by one mechanism, from now on. Since feature level 4.
+    ScramCredentialSet {
+        user: String,
+        mechanism: ScramMechanism,
+        credential: ScramCredential,
+    },
+    /// A user has no credential of this mechanism any more. Since feature level 4.
+    ScramCredentialRemoved {
+        user: String,
+        mechanism: ScramMechanism,
+    },
 }
 
 mod kind {
@@ -101,6 +116,8 @@ mod kind {
     pub(super) const BROKER_CONFIG_SET: u16 = 9;
     pub(super) const LOG_START_MOVED: u16 = 10;
     pub(super) const PRODUCERS_EXPIRED: u16 = 11;
+    pub(super) const SCRAM_CREDENTIAL_SET: u16 = 12;
+    pub(super) const SCRAM_CREDENTIAL_REMOVED: u16 = 13;
 }
 
 /// All kinds are at version 0.
@@ -153,6 +170,8 @@ impl MetadataRecord {
             MetadataRecord::LogStartMoved { .. } => kind::LOG_START_MOVED,
             MetadataRecord::BrokerConfigSet { .. } => kind::BROKER_CONFIG_SET,
             MetadataRecord::ProducersExpired { .. } => kind::PRODUCERS_EXPIRED,
+            MetadataRecord::ScramCredentialSet { .. } => kind::SCRAM_CREDENTIAL_SET,
+            MetadataRecord::ScramCredentialRemoved { .. } => kind::SCRAM_CREDENTIAL_REMOVED,
         }
     }
 
@@ -239,6 +258,22 @@ impl MetadataRecord {
                 // As many as there are bytes for.
                 producer_ids.iter().for_each(|id| out.i64(id.0));
             }
+            MetadataRecord::ScramCredentialSet {
+                user,
+                mechanism,
+                credential,
+            } => {
+                out.str(user);
+                out.u8(mechanism.code());
+                out.i32(credential.iterations);
+                out.bytes(&credential.salt);
+                out.bytes(&credential.stored_key);
+                out.bytes(&credential.server_key);
+            }
+            MetadataRecord::ScramCredentialRemoved { user, mechanism } => {
+                out.str(user);
+                out.u8(mechanism.code());
+            }
         }
         let payload_bytes = u32::try_from(out.0.len() - 4).expect("a record is far below 4 GiB");
         out.0[..4].copy_from_slice(&payload_bytes.to_be_bytes());
@@ -255,7 +290,7 @@ impl MetadataRecord {
         let payload = value.take(payload_bytes)?;
         value.end()?;
 
-        if !(kind::CLUSTER_CREATED..=kind::PRODUCERS_EXPIRED).contains(&kind) {
+        if !(kind::CLUSTER_CREATED..=kind::SCRAM_CREDENTIAL_REMOVED).contains(&kind) {
             return Err(DecodeError::UnknownKind { kind });
         }
         if version != VERSION {
@@ -312,6 +347,20 @@ impl MetadataRecord {
                     producer_ids,
                 }
             }
+            kind::SCRAM_CREDENTIAL_SET => MetadataRecord::ScramCredentialSet {
+                user: p.str()?,
+                mechanism: scram_mechanism(p.u8()?)?,
+                credential: ScramCredential {
+                    iterations: p.i32()?,
+                    salt: p.bytes()?,
+                    stored_key: p.bytes()?,
+                    server_key: p.bytes()?,
+                },
+            },
+            kind::SCRAM_CREDENTIAL_REMOVED => MetadataRecord::ScramCredentialRemoved {
+                user: p.str()?,
+                mechanism: scram_mechanism(p.u8()?)?,
+            },
             kind::JOURNAL_EPOCH => MetadataRecord::JournalEpoch {
                 epoch: p.i32()?,
                 wall_ms: p.i64()?,
@@ -334,6 +383,10 @@ impl MetadataRecord {
     }
 }
 
+fn scram_mechanism(code: u8) -> Result<ScramMechanism, DecodeError> {
+    ScramMechanism::from_code(code).ok_or(DecodeError::Invalid("an unknown SCRAM mechanism"))
+}
+
 fn partition_count(count: i32) -> Result<i32, DecodeError> {
     match count >= 1 {
         true => Ok(count),
@@ -350,6 +403,10 @@ mod tests {
 
     fn any_config() -> impl Strategy<Value = BTreeMap<String, String>> {
         btree_map("[a-z.]{1,12}", ".{0,12}", 0..4)
+    }
+
+    fn any_mechanism() -> impl Strategy<Value = ScramMechanism> {
+        prop_oneof![Just(ScramMechanism::Sha256), Just(ScramMechanism::Sha512)]
     }
 
     fn any_record() -> impl Strategy<Value = MetadataRecord> {
@@ -403,6 +460,27 @@ mod tests {
                     producer_ids: ids.into_iter().map(ProducerId).collect(),
                 }
             ),
+            (
+                ".{1,12}",
+                any_mechanism(),
+                any::<i32>(),
+                vec(vec(any::<u8>(), 0..70), 3)
+            )
+                .prop_map(|(user, mechanism, iterations, bytes)| {
+                    MetadataRecord::ScramCredentialSet {
+                        user,
+                        mechanism,
+                        credential: ScramCredential {
+                            iterations,
+                            salt: bytes[0].clone(),
+                            stored_key: bytes[1].clone(),
+                            server_key: bytes[2].clone(),
+                        },
+                    }
+                }),
+            (".{1,12}", any_mechanism()).prop_map(|(user, mechanism)| {
+                MetadataRecord::ScramCredentialRemoved { user, mechanism }
+            }),
             (any::<i32>(), any::<i64>(), any::<u64>()).prop_map(|(epoch, wall_ms, cut_bytes)| {
                 MetadataRecord::JournalEpoch {
                     epoch,
@@ -434,7 +512,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_fail(kind in 0u16..13, payload in vec(any::<u8>(), 0..200)) {
+        fn any_bytes_decode_or_fail(kind in 0u16..20, payload in vec(any::<u8>(), 0..200)) {
             let mut key = kind.to_be_bytes().to_vec();
             key.extend([0, 0]);
             let mut value = (payload.len() as u32).to_be_bytes().to_vec();
@@ -489,6 +567,23 @@ mod tests {
         expected.extend(b"retention.ms");
         expected.extend([0, 0, 0, 4]);
         expected.extend(b"1000");
+        assert_eq!(record.value(), expected);
+
+        let record = MetadataRecord::ScramCredentialSet {
+            user: "alice".to_owned(),
+            mechanism: ScramMechanism::Sha512,
+            credential: ScramCredential {
+                iterations: 4096,
+                salt: vec![1, 2],
+                stored_key: vec![3],
+                server_key: vec![4],
+            },
+        };
+        assert_eq!(record.key(), [0, 12, 0, 0]);
+        let mut expected = vec![0, 0, 0, 30, 0, 0, 0, 5];
+        expected.extend(b"alice");
+        expected.extend([2, 0, 0, 16, 0]);
+        expected.extend([0, 0, 0, 2, 1, 2, 0, 0, 0, 1, 3, 0, 0, 0, 1, 4]);
         assert_eq!(record.value(), expected);
 
         let record = MetadataRecord::LogStartMoved {

@@ -13,8 +13,8 @@ use tidemark_types::{ErrorCode, MonoTime, ProducerEpoch, ProducerId, Tick};
 
 use crate::apply::Observation;
 use crate::commands::{
-    AbortTransaction, AddOffsets, AddPartitions, AlterConfigs, CreatePartitions, CreateTopics,
-    CreatedTopic, DeleteRecords, DeleteTopics, DeletedTopic, DescribedProducer,
+    AbortTransaction, AddOffsets, AddPartitions, AlterConfigs, AlterScram, CreatePartitions,
+    CreateTopics, CreatedTopic, DeleteRecords, DeleteTopics, DeletedTopic, DescribedProducer,
     DescribedTransaction, EndTxn, ExclusiveOperation, InitProducerId, Inspect, Inspected,
     ListTransactions, ListedTransaction, MoveLogStarts, NoteRefused, OffsetDelete, OffsetFetch,
     Produce, Produced, TxnOffsetCommit, WriteTxnMarkers,
@@ -60,6 +60,7 @@ pub enum Command {
     CreateTopics(CreateTopics),
     CreatePartitions(CreatePartitions),
     AlterConfigs(AlterConfigs),
+    AlterScram(AlterScram),
     DeleteTopics(DeleteTopics),
     DeleteRecords(DeleteRecords),
     /// Retention has found records that are expired. Has no reply.
@@ -134,6 +135,8 @@ pub enum Reply {
     CreatePartitions(Vec<Result<(), Refusal>>),
     /// One result per resource of the request, in its order.
     AlterConfigs(Vec<Result<(), Refusal>>),
+    /// One result per user: those that succeeded, then those that were refused.
+    AlterScram(Vec<(String, Result<(), Refusal>)>),
     DeleteTopics(Vec<DeletedTopic>),
     /// Per partition of the request, in its order: its low watermark.
     DeleteRecords(Vec<Result<i64, ErrorCode>>),

@@ -87,6 +87,11 @@ impl Reply {
             }
             Reply::CreatePartitions(all) => Reply::CreatePartitions(refusals(all)),
             Reply::AlterConfigs(all) => Reply::AlterConfigs(refusals(all)),
+            Reply::AlterScram(all) => Reply::AlterScram(
+                all.into_iter()
+                    .map(|(user, _)| (user, Err(not_the_controller())))
+                    .collect(),
+            ),
             Reply::NoteRefused => Reply::NoteRefused,
             Reply::AbortTransaction(_) => Reply::AbortTransaction(Err(CODE)),
             Reply::Settle
@@ -99,11 +104,10 @@ impl Reply {
 }
 
 fn refusals(all: Vec<Result<(), Refusal>>) -> Vec<Result<(), Refusal>> {
-    let refusal = || {
-        (
-            ErrorCode::NotController,
-            "This is not the correct controller for this cluster.".to_owned(),
-        )
-    };
-    all.iter().map(|_| Err(refusal())).collect()
+    all.iter().map(|_| Err(not_the_controller())).collect()
+}
+
+fn not_the_controller() -> Refusal {
+    let message = "This is not the correct controller for this cluster.";
+    (ErrorCode::NotController, message.to_owned())
 }

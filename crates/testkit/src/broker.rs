@@ -217,6 +217,13 @@ impl TestBroker {
         self.broker().journal_stats()
     }
 
+    /// A new connection over TCP to the listener of this name.
+    pub async fn client_at(&self, listener: &str) -> RawClient {
+        let mut listeners = self.broker().listeners().iter();
+        let found = listeners.find(|l| l.name == listener);
+        RawClient::connect(found.expect("a listener of the test's").address).await
+    }
+
     /// A new connection over TCP.
     pub async fn client(&self) -> RawClient {
         RawClient::connect(self.address()).await
@@ -226,6 +233,7 @@ impl TestBroker {
     pub fn client_from(&self, peer: SocketAddr) -> RawClient {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let info = ConnectionInfo {
+            sasl: None,
             principal: Arc::from("User:ANONYMOUS"),
             peer,
             local: self.address(),

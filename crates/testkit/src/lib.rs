@@ -24,6 +24,7 @@ mod fetched;
 mod panics;
 mod raw_bytes;
 pub mod requests;
+mod sasl;
 mod txn;
 mod wait;
 
@@ -38,5 +39,6 @@ pub use entropy::SeededEntropy;
 pub use fetched::{Fetched, FetchedBatch, FetchedRecord, fetched};
 pub use panics::broker_panics;
 pub use raw_bytes::raw_bytes;
+pub use sasl::{ScramClient, plain_token};
 pub use txn::{Dialect, TxnProducer};
 pub use wait::{PATIENCE, eventually, within};

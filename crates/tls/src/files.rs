@@ -27,6 +27,8 @@ pub(crate) struct Stamp(Option<(u64, u64, u64, i64, i64)>);
 
 pub(crate) struct Loaded {
     pub config: Arc<ServerConfig>,
+    /// The same, but that no certificate is asked for.
+    pub asks_nothing: Arc<ServerConfig>,
     pub expires_at: i64,
     pub stamps: Vec<Stamp>,
 }
@@ -66,11 +68,32 @@ pub(crate) fn load(options: &TlsOptions) -> Result<Loaded, TlsError> {
     if options.tls_1_3 {
         versions.push(&version::TLS13);
     }
+    let config =
+        |client_auth| server_config(options, client_auth, &versions, &chain, (key_file, &key));
+    let asking = Arc::new(config(options.client_auth)?);
+    Ok(Loaded {
+        asks_nothing: match options.client_auth {
+            ClientAuth::None => asking.clone(),
+            ClientAuth::Requested | ClientAuth::Required => Arc::new(config(ClientAuth::None)?),
+        },
+        config: asking,
+        expires_at,
+        stamps,
+    })
+}
+
+fn server_config(
+    options: &TlsOptions,
+    client_auth: ClientAuth,
+    versions: &[&'static SupportedProtocolVersion],
+    chain: &[CertificateDer<'static>],
+    (key_file, key): (&Path, &PrivateKeyDer<'static>),
+) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(&versions)
+        .with_protocol_versions(versions)
         .map_err(|e| TlsError::Options(e.to_string()))?;
-    let builder = match options.client_auth {
+    let builder = match client_auth {
         ClientAuth::None => builder.with_no_client_auth(),
         asked => {
             let path = options.truststore.as_deref().ok_or_else(|| {
@@ -94,11 +117,11 @@ pub(crate) fn load(options: &TlsOptions) -> Result<Loaded, TlsError> {
         }
     };
     let mut config = builder
-        .with_single_cert(chain, key)
+        .with_single_cert(chain.to_vec(), key.clone_key())
         .map_err(|e| TlsError::Bad {
             path: match e {
                 rustls::Error::InvalidCertificate(_) => options.keystore.clone(),
-                _ => key_file.clone(),
+                _ => key_file.to_owned(),
             },
             what: match e {
                 rustls::Error::InconsistentKeys(_) => format!(
@@ -113,15 +136,11 @@ pub(crate) fn load(options: &TlsOptions) -> Result<Loaded, TlsError> {
             },
         })?;
     // Resumption would skip the look at a client's certificate.
-    if options.client_auth != ClientAuth::None {
+    if client_auth != ClientAuth::None {
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(Loaded {
-        config: Arc::new(config),
-        expires_at,
-        stamps,
-    })
+    Ok(config)
 }
 
 fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {

@@ -128,6 +128,20 @@ impl Tls {
         self.expires_at().saturating_sub(now).div_euclid(86_400)
     }
 
+    /// As [`Tls::accept`], but that the client is not asked for a certificate: it says in another way
+    /// who it is.
+    pub async fn accept_without_certificate<S>(&self, stream: S) -> io::Result<Secured<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let config = self.loaded.read().asks_nothing.clone();
+        let stream = TlsAcceptor::from(config).accept(stream).await?;
+        Ok(Secured {
+            stream,
+            principal: Arc::from(ANONYMOUS),
+        })
+    }
+
     /// The server's part of the handshake. Takes as long as the client does: the caller bounds it.
     pub async fn accept<S>(&self, stream: S) -> io::Result<Secured<S>>
     where

@@ -118,7 +118,7 @@ api_table! {
     SyncGroup = 14, decodes 0..=5, flexible 4, serves 0..=5, advertised from 0;
     DescribeGroups = 15, decodes 0..=6, flexible 5, serves 0..=6, advertised from 0;
     ListGroups = 16, decodes 0..=5, flexible 3, serves 0..=5, advertised from 0;
-    SaslHandshake = 17, decodes 0..=1, flexible NEVER, before_auth true;
+    SaslHandshake = 17, decodes 0..=1, flexible NEVER, before_auth true, serves 0..=1, advertised from 0;
     ApiVersions = 18, decodes 0..=4, flexible 3, before_auth true, serves 0..=4, advertised from 0;
     CreateTopics = 19, decodes 2..=7, flexible 5, serves 2..=7, advertised from 2;
     DeleteTopics = 20, decodes 1..=6, flexible 4, serves 1..=6, advertised from 1;
@@ -133,11 +133,13 @@ api_table! {
     DescribeConfigs = 32, decodes 1..=4, flexible 4, serves 1..=4, advertised from 1;
     AlterConfigs = 33, decodes 0..=2, flexible 2, serves 0..=2, advertised from 0;
     DescribeLogDirs = 35, decodes 1..=4, flexible 2, serves 1..=4, advertised from 1;
-    SaslAuthenticate = 36, decodes 0..=2, flexible 2, before_auth true;
+    SaslAuthenticate = 36, decodes 0..=2, flexible 2, before_auth true, serves 0..=2, advertised from 0;
     CreatePartitions = 37, decodes 0..=3, flexible 2, serves 0..=3, advertised from 0;
     DeleteGroups = 42, decodes 0..=2, flexible 2, serves 0..=2, advertised from 0;
     IncrementalAlterConfigs = 44, decodes 0..=1, flexible 1, serves 0..=1, advertised from 0;
     OffsetDelete = 47, decodes 0..=0, flexible NEVER, serves 0..=0, advertised from 0;
+    DescribeUserScramCredentials = 50, decodes 0..=0, flexible 0, serves 0..=0, advertised from 0;
+    AlterUserScramCredentials = 51, decodes 0..=0, flexible 0, serves 0..=0, advertised from 0;
     DescribeCluster = 60, decodes 0..=2, flexible 0, serves 0..=2, advertised from 0;
     DescribeProducers = 61, decodes 0..=0, flexible 0, serves 0..=0, advertised from 0;
     DescribeTransactions = 65, decodes 0..=0, flexible 0, serves 0..=0, advertised from 0;

@@ -6,9 +6,6 @@ use crate::error::WireError;
 
 /// A frame holds at least the key, the version and the correlation id.
 pub const MIN_FRAME_BYTES: usize = 8;
-/// Largest frame of a client that has not authenticated. Kafka's
-/// `sasl.server.max.receive.size` default is larger; no token of ours needs that much.
-pub const MAX_FRAME_BYTES_BEFORE_AUTH: usize = 64 * 1024;
 
 const SIZE_BYTES: usize = 4;
 /// Free room offered to a read when no large frame is on its way.
@@ -25,6 +22,7 @@ const READ_STEP_MAX_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub struct FrameSplitter {
     buffer: BytesMut,
+    min_frame_bytes: usize,
     max_frame_bytes: usize,
     /// The most that the buffer had room for since it was last empty and new: what is left of it after
     /// a frame was split off keeps all of that alive.
@@ -36,6 +34,7 @@ impl FrameSplitter {
     pub fn new(max_frame_bytes: usize) -> FrameSplitter {
         FrameSplitter {
             buffer: BytesMut::new(),
+            min_frame_bytes: MIN_FRAME_BYTES,
             max_frame_bytes,
             largest: 0,
         }
@@ -44,6 +43,12 @@ impl FrameSplitter {
     /// Changes the limit, when a client has authenticated. It holds for the next frame looked at.
     pub fn set_max_frame_bytes(&mut self, max_frame_bytes: usize) {
         self.max_frame_bytes = max_frame_bytes;
+    }
+
+    /// Whether frames are SASL tokens without a header, which may be of any size down to none at all.
+    /// It holds for the next frame looked at.
+    pub fn set_bare_tokens(&mut self, bare: bool) {
+        self.min_frame_bytes = if bare { 0 } else { MIN_FRAME_BYTES };
     }
 
     /// Bytes of memory that the frame on its way takes once [`FrameSplitter::read_buffer`] has made
@@ -104,7 +109,7 @@ impl FrameSplitter {
             max_bytes: self.max_frame_bytes,
         };
         let size = usize::try_from(claimed).map_err(|_| refused)?;
-        if size < MIN_FRAME_BYTES || size > self.max_frame_bytes {
+        if size < self.min_frame_bytes || size > self.max_frame_bytes {
             return Err(refused);
         }
         if self.buffer.len() < SIZE_BYTES + size {
@@ -165,6 +170,16 @@ mod tests {
         assert!(splitter.next_frame().is_err());
         splitter.set_max_frame_bytes(200);
         assert_eq!(splitter.next_frame(), Ok(None));
+    }
+
+    #[test]
+    fn a_bare_token_may_be_of_any_size() {
+        let mut splitter = splitter(&[0, 0, 0, 0, 0, 0, 0, 1, 7, 0, 0, 0, 101], 100);
+        assert!(splitter.next_frame().is_err(), "no request is so small");
+        splitter.set_bare_tokens(true);
+        assert_eq!(splitter.next_frame().unwrap().unwrap().len(), 0);
+        assert_eq!(splitter.next_frame().unwrap().unwrap(), [7].as_slice());
+        assert!(splitter.next_frame().is_err(), "too large all the same");
     }
 
     #[test]

@@ -36,7 +36,8 @@ fn codec() -> Vec<Codec> {
         AddPartitionsToTxnRequest AddOffsetsToTxnRequest EndTxnRequest WriteTxnMarkersRequest
         TxnOffsetCommitRequest DescribeConfigsRequest AlterConfigsRequest DescribeLogDirsRequest SaslAuthenticateRequest
         CreatePartitionsRequest DeleteGroupsRequest IncrementalAlterConfigsRequest
-        OffsetDeleteRequest DescribeClusterRequest DescribeProducersRequest
+        OffsetDeleteRequest DescribeUserScramCredentialsRequest AlterUserScramCredentialsRequest
+        DescribeClusterRequest DescribeProducersRequest
         DescribeTransactionsRequest ListTransactionsRequest
     ]
 }

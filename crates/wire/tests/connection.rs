@@ -81,13 +81,13 @@ fn what_is_not_served_closes_the_connection() {
         let want = WireError::UnknownApiKey { api_key: key };
         assert_eq!(refused(at(key, 0), Stage::Open), want);
     }
-    // A version too old, one too new, and a known API that is not served at all.
+    // A version too old, and one too new.
     for (key, version) in [
         (ApiKey::Produce, 2),
         (ApiKey::Produce, 14),
         (ApiKey::AddPartitionsToTxn, 4),
         (ApiKey::Metadata, -1),
-        (ApiKey::SaslHandshake, 1),
+        (ApiKey::SaslHandshake, 2),
     ] {
         let want = WireError::UnsupportedVersion {
             api_key: key,

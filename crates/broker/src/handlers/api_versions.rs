@@ -37,6 +37,11 @@ const FEATURES: &[Feature] = &[
 const FINALIZED_FEATURES_EPOCH: i64 = 1;
 
 pub(crate) fn handle(header: &RequestHeader, body: Bytes) -> Result<Pending, WireError> {
+    answer(header, body).map(|(answer, _)| answer)
+}
+
+/// The answer, and whether it tells of the APIs.
+pub(crate) fn answer(header: &RequestHeader, body: Bytes) -> Result<(Pending, bool), WireError> {
     let RequestKind::ApiVersions(request) = decode_body(header, body)? else {
         unreachable!("the header says ApiVersions");
     };
@@ -59,7 +64,7 @@ pub(crate) fn handle(header: &RequestHeader, body: Bytes) -> Result<Pending, Wir
         header.correlation_id,
         &response,
     )?;
-    Ok(Pending::Ready(Outcome::Answer(vec![frame])))
+    Ok((Pending::Ready(Outcome::Answer(vec![frame])), named))
 }
 
 /// KIP-511: letters and digits, with dots and dashes inside.

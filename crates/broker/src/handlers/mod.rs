@@ -4,6 +4,7 @@
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod alter_configs;
+mod alter_user_scram_credentials;
 pub(crate) mod api_versions;
 mod authorized_operations;
 mod config_resources;
@@ -18,6 +19,7 @@ mod describe_groups;
 mod describe_log_dirs;
 mod describe_producers;
 mod describe_transactions;
+mod describe_user_scram_credentials;
 mod end_txn;
 mod fetch;
 mod find_coordinator;
@@ -63,6 +65,8 @@ pub(crate) enum Outcome {
     Answer(Vec<Bytes>),
     /// The same, with the memory that it counts for until it is written.
     Budgeted(Vec<Bytes>, Held),
+    /// The last response of a connection, which is closed once it is written; none if it is empty.
+    Last(Vec<Bytes>),
     /// No response (acks=0).
     Nothing,
     /// Close the connection: the answer the protocol has for what it cannot answer.
@@ -231,6 +235,12 @@ pub(crate) async fn dispatch(cx: Cx, body: Bytes) -> Result<Pending, WireError> 
         RequestKind::DescribeProducers(r) => describe_producers::handle(cx, r).await,
         RequestKind::DescribeTransactions(r) => describe_transactions::handle(cx, r).await,
         RequestKind::ListTransactions(r) => list_transactions::handle(cx, r).await,
+        RequestKind::DescribeUserScramCredentials(r) => {
+            describe_user_scram_credentials::handle(&cx, &r)
+        }
+        RequestKind::AlterUserScramCredentials(r) => {
+            alter_user_scram_credentials::handle(cx, r).await
+        }
         RequestKind::DescribeConfigs(r) => describe_configs::handle(&cx, &r),
         other => unreachable!("the API table serves {other:?} and no handler does"),
     })

@@ -22,6 +22,7 @@ fn pipe(broker: &TestBroker) -> DuplexStream {
 
 fn info(broker: &TestBroker) -> ConnectionInfo {
     ConnectionInfo {
+        sasl: None,
         principal: Arc::from("User:ANONYMOUS"),
         peer: SocketAddr::from(([127, 0, 0, 1], 1)),
         local: broker.address(),

@@ -18,6 +18,7 @@ mod note_refused;
 mod offsets;
 mod on_connection;
 mod produce;
+mod scram;
 mod sweep;
 mod topics;
 mod transactions;
@@ -45,6 +46,7 @@ pub use log_start::{DeleteRecords, MAX_LOG_START_MOVES, MoveLogStarts};
 pub use note_refused::{NoteRefused, RefusedBatch};
 pub use offsets::{OffsetFetch, OffsetFetchGroup};
 pub use produce::{Produce, ProduceBatch, Produced};
+pub use scram::AlterScram;
 pub use sweep::ExpiryOptions;
 pub(crate) use sweep::Sweeps;
 pub use topics::{CreateTopic, CreateTopics, CreatedTopic};
@@ -93,6 +95,9 @@ impl Owner {
             }
             Command::AlterConfigs(request) => {
                 Reply::AlterConfigs(self.alter_configs(request, now, &mut step))
+            }
+            Command::AlterScram(request) => {
+                Reply::AlterScram(self.alter_scram(&request, now, &mut step))
             }
             Command::DeleteTopics(request) => {
                 self.delete_topics(token, request, now, &mut step);

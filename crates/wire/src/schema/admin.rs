@@ -83,3 +83,20 @@ pub(super) static DESCRIBE_CLUSTER: Struct = row(&[
     int8("endpoint_type").since(1),
     boolean("include_fenced_brokers").since(2),
 ]);
+
+pub(super) static DESCRIBE_USER_SCRAM_CREDENTIALS: Struct =
+    row(&[array("users", &USER_NAME).nullable()]);
+static USER_NAME: Struct = row(&[string("name")]);
+
+pub(super) static ALTER_USER_SCRAM_CREDENTIALS: Struct = row(&[
+    array("deletions", &SCRAM_CREDENTIAL_DELETION),
+    array("upsertions", &SCRAM_CREDENTIAL_UPSERTION),
+]);
+static SCRAM_CREDENTIAL_DELETION: Struct = row(&[string("name"), int8("mechanism")]);
+static SCRAM_CREDENTIAL_UPSERTION: Struct = row(&[
+    string("name"),
+    int8("mechanism"),
+    int32("iterations"),
+    bytes("salt"),
+    bytes("salted_password"),
+]);

@@ -97,6 +97,8 @@ pub fn request(key: ApiKey) -> &'static Struct {
         ApiKey::DeleteGroups => &groups::DELETE_GROUPS,
         ApiKey::IncrementalAlterConfigs => &admin::INCREMENTAL_ALTER_CONFIGS,
         ApiKey::OffsetDelete => &groups::OFFSET_DELETE,
+        ApiKey::DescribeUserScramCredentials => &admin::DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey::AlterUserScramCredentials => &admin::ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey::DescribeCluster => &admin::DESCRIBE_CLUSTER,
         ApiKey::DescribeProducers => &transactions::DESCRIBE_PRODUCERS,
         ApiKey::DescribeTransactions => &transactions::DESCRIBE_TRANSACTIONS,

@@ -1,0 +1,217 @@
+"""Listeners with SASL: stock clients with passwords, over TLS and without."""
+
+import subprocess
+
+from harness import Broker, Skip, ck, deliver, eventually, free_port, needs_confluent, needs_kcat
+from test_tls import Authority, read_more
+
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+PASSWORD = "al,ice=s secret"
+
+
+class Asking:
+    """A broker with one listener that asks who is there, for the block."""
+
+    def __init__(self, env, protocol, **settings):
+        env.only_tidemark("its own settings")
+        self.env, self.protocol = env, protocol
+        self.admin = f"127.0.0.1:{free_port()}"
+        listener = f"--listeners {protocol}://127.0.0.1:{{port}}"
+        command = env.command.replace("--listen 127.0.0.1:{port}", listener)
+        assert command != env.command, f"the listener of {command} is not known here"
+        settings = {
+            "admin.listen": self.admin,
+            "group.initial.rebalance.delay.ms": 0,
+            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            **settings,
+        }
+        if protocol == "SASL_PLAINTEXT":
+            settings["auth.plain.without.tls"] = "true"
+        self.broker = Broker(env.kind, command, settings)
+        folder = self.broker.folder
+        users = folder / "users"
+        users.write_text(f"# the first users\nalice:{PASSWORD}\n")
+        self.broker.environment["TIDEMARK_AUTH_USERS_FILE"] = str(users)
+        self.authority = None
+        if protocol == "SASL_SSL":
+            try:
+                self.authority = Authority(folder)
+            except Skip:
+                self.broker.remove()
+                raise
+            self.authority.sign("server", "/CN=broker")
+            self.broker.environment["TIDEMARK_SSL_KEYSTORE_LOCATION"] = str(folder / "server-both.pem")
+
+    def __enter__(self):
+        self.before = (self.env.broker, self.env.address)
+        try:
+            self.env.broker, self.env.address = self.broker.start(), self.broker.address
+        except RuntimeError:
+            self.broker.stop()
+            self.broker.remove()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.env.close_clients()
+        self.env.broker, self.env.address = self.before
+        self.broker.stop()
+        panics = self.broker.panics()
+        log = self.broker.text()
+        self.broker.remove()
+        assert not panics, f"the broker panicked: {panics[0]}"
+        assert PASSWORD not in log, "a password is in the log"
+
+    def options(self, mechanism, user="alice", password=PASSWORD):
+        options = {
+            "security_protocol": self.protocol.lower(),
+            "sasl_mechanism": mechanism,
+            "sasl_username": user,
+            "sasl_password": password,
+        }
+        if self.authority:
+            options["ssl_ca_location"] = str(self.authority.certificate)
+        return options
+
+    def refusal(self, options):
+        """What a client hears that is not let in; None if it is."""
+        heard = []
+        client = ck.Producer(self.env.config(error_cb=heard.append, **options))
+        try:
+            client.list_topics(timeout=3)
+            return None
+        except ck.KafkaException:
+            client.poll(0)
+            return heard
+
+
+def works(env, options):
+    """The main job: transactions, offsets in one of them, and a group that reads what was committed."""
+    topic, out = env.fresh(), env.fresh()
+    producer = env.transactional(**options)
+    producer.begin_transaction()
+    deliver(producer, topic, ["one", "two"])
+    producer.commit_transaction(30)
+    producer.begin_transaction()
+    deliver(producer, topic, ["three"])
+    producer.abort_transaction(30)
+
+    group = env.fresh("g")
+    consumer = env.consumer(group_id=group, **options)
+    consumer.subscribe([topic])
+    read = []
+    eventually(lambda: read_more(consumer, read, 2), seconds=30)
+    assert read == ["one", "two"], read
+    producer.begin_transaction()
+    deliver(producer, out, [value.upper() for value in read])
+    positions = [ck.TopicPartition(topic, 0, 2)]
+    producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
+    producer.commit_transaction(30)
+    assert consumer.committed(positions, 10)[0].offset == 2
+
+
+def test_transactions_over_tls_by_every_mechanism(env):
+    needs_confluent()
+    with Asking(env, "SASL_SSL") as asking:
+        for mechanism in MECHANISMS:
+            works(env, asking.options(mechanism))
+
+
+def test_transactions_without_tls_by_every_mechanism(env):
+    needs_confluent()
+    with Asking(env, "SASL_PLAINTEXT") as asking:
+        for mechanism in MECHANISMS:
+            works(env, asking.options(mechanism))
+
+
+def test_kcat_authenticates_by_every_mechanism(env):
+    needs_kcat()
+    for protocol in ["SASL_SSL", "SASL_PLAINTEXT"]:
+        with Asking(env, protocol) as asking:
+            for mechanism in MECHANISMS:
+                options = asking.options(mechanism)
+                words = [w for k, v in options.items() for w in ("-X", f"{k.replace('_', '.')}={v}")]
+                topic = f"greetings-{mechanism}"
+                env.kcat("-P", "-t", topic, *words, stdin="hello\n")
+                assert env.kcat("-C", "-t", topic, "-e", "-q", *words) == "hello\n"
+
+
+def test_strangers_are_refused_and_told_in_the_log(env):
+    needs_confluent()
+    with Asking(env, "SASL_SSL") as asking:
+        assert asking.refusal(asking.options("SCRAM-SHA-256")) is None
+        for mechanism in MECHANISMS:
+            for user, password in [("alice", "wrong"), ("nobody", PASSWORD)]:
+                heard = asking.refusal(asking.options(mechanism, user, password))
+                codes = {error.code() for error in heard}
+                assert ck.KafkaError._AUTHENTICATION in codes, (mechanism, user, heard)
+        without = {"security_protocol": "ssl", "ssl_ca_location": str(asking.authority.certificate)}
+        assert asking.refusal(without) is not None, "no SASL at all"
+        assert "not authenticated at SASL_SSL" in asking.broker.text(), asking.broker.text()
+
+
+def test_sessions_are_renewed_under_a_transactional_load(env):
+    """Case A27 with a stock client: its session ends every two seconds, and it does not notice."""
+    needs_confluent()
+    with Asking(env, "SASL_PLAINTEXT", **{"connections.max.reauth.ms": 2000}) as asking:
+        options = asking.options("SCRAM-SHA-512")
+        heard = []
+        topic = env.fresh()
+        producer = env.transactional(error_cb=heard.append, **options)
+        wanted = []
+        for round in range(24):
+            producer.begin_transaction()
+            wanted.append(f"value {round}")
+            deliver(producer, topic, wanted[-1:])
+            producer.commit_transaction(30)
+            producer.poll(0.25)
+        consumer = env.consumer(**options)
+        consumer.subscribe([topic])
+        read = []
+        eventually(lambda: read_more(consumer, read, len(wanted)), seconds=30)
+        assert read == wanted
+        assert not heard, heard
+
+
+def test_users_are_managed_by_the_stock_admin_client(env):
+    needs_confluent()
+    from confluent_kafka.admin import (
+        AdminClient,
+        ScramCredentialInfo,
+        ScramMechanism,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
+    )
+
+    with Asking(env, "SASL_PLAINTEXT") as asking:
+        admin = AdminClient(env.config(**asking.options("SCRAM-SHA-256")))
+
+        def alter(change):
+            for future in admin.alter_user_scram_credentials([change], request_timeout=30).values():
+                future.result(30)
+
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
+        alter(UserScramCredentialUpsertion("bob", info, b"bob-secret"))
+        bob = asking.options("SCRAM-SHA-512", "bob", "bob-secret")
+        assert asking.refusal(bob) is None
+        assert asking.refusal(asking.options("PLAIN", "bob", "bob-secret")) is None
+        described = admin.describe_user_scram_credentials(["bob"], request_timeout=30)["bob"].result(30)
+        infos = [(i.mechanism, i.iterations) for i in described.scram_credential_infos]
+        assert infos == [(ScramMechanism.SCRAM_SHA_512, 8192)], infos
+
+        asking.broker.restart_after_kill()
+        assert asking.refusal(bob) is None, "users outlive a kill"
+        alter(UserScramCredentialDeletion("bob", ScramMechanism.SCRAM_SHA_512))
+        assert asking.refusal(bob) is not None
+
+
+def test_the_user_is_told_as_the_one_who_holds_a_transaction(env):
+    needs_confluent()
+    with Asking(env, "SASL_SSL") as asking:
+        producer = env.transactional("sasl-tx", **asking.options("PLAIN"))
+        producer.begin_transaction()
+        deliver(producer, "ledger", ["one"])
+        command = [env.command.split()[0], "txn", "ls", "--json", "--admin", asking.admin]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert "User:alice" in shown.stdout, shown.stdout
+        producer.abort_transaction(30)
