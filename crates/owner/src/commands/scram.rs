@@ -43,13 +43,13 @@ impl Owner {
             .into_iter()
             .map(|(user, record)| {
                 let done = record.and_then(|record| {
-                    if !self.has_room_for(&draft, 0, &record) {
+                    let level = self.metadata.scram_level_record();
+                    let records: Vec<_> = level.into_iter().chain([record]).collect();
+                    if !self.has_room_for(&draft, 0, &records) {
                         let message = "the credential does not fit one journal record with what \
                                        stands before it in the request";
                         return Err((ErrorCode::UnacceptableCredential, message.to_owned()));
                     }
-                    let level = self.metadata.scram_level_record();
-                    let records: Vec<_> = level.into_iter().chain([record]).collect();
                     self.append_metadata(&mut draft, &records);
                     Ok(())
                 });
