@@ -22,7 +22,7 @@ pub enum Section {
 }
 
 impl Section {
-    pub const ALL: [Section; 11] = [
+    pub const ALL: [Section; 12] = [
         Section::Identity,
         Section::Listeners,
         Section::Tls,

@@ -93,6 +93,8 @@ pub(crate) fn resolve(
     for listener in listeners.iter_mut().filter(|l| l.protocol.has_sasl()) {
         match of_listener(values, keys, listener) {
             Ok(sasl) => listener.sasl = Some(sasl),
+            // What all listeners share is wrong once.
+            Err(problem) if problems.contains(&problem) => {}
             Err(problem) => problems.push(problem),
         }
     }
