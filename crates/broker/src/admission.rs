@@ -147,9 +147,12 @@ impl Admission {
         self.tail_bytes.load(Ordering::Relaxed)
     }
 
-    /// Room for a command without data, if there is any at this moment.
-    pub fn admit_now(self: &Arc<Self>) -> Option<Reservation> {
-        self.try_reserve(Wants::Control).ok()
+    /// Room, if there is any at this moment.
+    pub fn admit_now(self: &Arc<Self>, wants: Wants) -> Option<Reservation> {
+        if self.is_refused(wants) {
+            return None;
+        }
+        self.try_reserve(wants).ok()
     }
 
     /// Whether maintenance is to be asked to make room: somebody waits for it, or the tail is half

@@ -93,6 +93,7 @@ pub struct Maintenance {
     pub tail_budget_bytes: u64,
     pub checkpoint_interval: Duration,
     pub retention_interval: Duration,
+    pub metadata_snapshot_bytes: u64,
     /// When expired records are looked for next.
     pub next_retention: MonoTime,
     pub ballast: Ballast,

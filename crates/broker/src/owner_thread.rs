@@ -10,7 +10,7 @@ use tidemark_audit::Audit;
 use tidemark_compaction::LastAppend;
 use tidemark_journal::{Admission, After, AppendRequest, Journal, JournalEvent};
 use tidemark_owner::{
-    AbortedBy, Appended, Command, Event, MoveLogStarts, Now, Observation, Owner, Reply, Step, Token,
+    AbortedBy, Appended, Command, Event, Now, Observation, Owner, Reply, Step, Token,
 };
 use tidemark_partition_log::{ControlMeta, PartitionLog, SegmentManifest, TailBatch, Version};
 use tidemark_types::{JournalIndex, MonoTime, NodeId, ProducerId, Tick, TopicPartitionId};
@@ -52,11 +52,11 @@ pub enum Message {
     Journal(JournalEvent),
     /// A clock that is turned by hand has moved: look at the deadlines.
     Wake,
-    /// Retention has found these log starts.
-    MoveLogStarts {
-        command: MoveLogStarts,
+    /// A command of maintenance, which has no reply.
+    Upkeep {
+        command: Command,
         reservation: Reservation,
-        /// Gets the owner's last record: once it is durable the moves are.
+        /// Gets the owner's last record: once it is durable, what the command did is.
         to: crossbeam_channel::Sender<JournalIndex>,
     },
     /// A partition's producers by id, those after the given one, some thousands at most. None
@@ -224,13 +224,13 @@ impl OwnerThread {
             Message::Begin { begin, to } => {
                 let _the_start_was_given_up = to.send(self.begin(&begin));
             }
-            Message::MoveLogStarts {
+            Message::Upkeep {
                 command,
                 reservation,
                 to,
             } => {
                 if self.epoch.is_some() {
-                    self.step(Token(0), Command::MoveLogStarts(command));
+                    self.step(Token(0), command);
                 }
                 drop(reservation);
                 let _nobody_waits = to.send(self.owner.last_index());

@@ -14,8 +14,8 @@ use tidemark_metadata::TopicLimits;
 use tidemark_owner::{ExclusiveOptions, ExpiryOptions, Observation, Owner, OwnerOptions, Record};
 use tidemark_partition_log::{
     Block, BlockKind, Checkpoint, CheckpointHeader, LogError, LogStore, PartitionLog, Retired,
-    SegmentId, SegmentManifest, SegmentState, WriteBehind, WriteBehindSettings, read_previous,
-    remove_unreferenced,
+    SegmentId, SegmentManifest, SegmentRules, SegmentState, WriteBehind, WriteBehindSettings,
+    read_previous, remove_unreferenced,
 };
 use tidemark_types::{LeaderEpoch, Tick, TopicPartitionId};
 use tracing::{debug, info, warn};
@@ -37,6 +37,7 @@ pub(crate) struct Replay {
     pub(crate) write_behind: WriteBehind,
     pub(crate) retired: Arc<Retired>,
     pub(crate) tail_budget_bytes: u64,
+    metadata_rules: SegmentRules,
 }
 
 impl Replay {
@@ -48,7 +49,10 @@ impl Replay {
             settings.topic_defaults.clone(),
         );
         let metadata = TopicPartitionId::METADATA;
-        catalogue.insert_log(metadata, PartitionLog::new(store, metadata, LeaderEpoch(0)));
+        let log = PartitionLog::new(store, metadata, LeaderEpoch(0));
+        let metadata_rules = metadata_segment_rules(settings);
+        log.set_segment_rules(metadata_rules);
+        catalogue.insert_log(metadata, log);
         Replay {
             owner,
             catalogue: Arc::new(catalogue),
@@ -56,6 +60,7 @@ impl Replay {
             write_behind: WriteBehind::new(store, WriteBehindSettings::default()),
             retired: Arc::default(),
             tail_budget_bytes: settings.tail_bytes,
+            metadata_rules,
         }
     }
 
@@ -123,7 +128,9 @@ impl Replay {
     }
 
     fn put_log(&self, id: TopicPartitionId, log: Arc<PartitionLog>) {
-        if let Some(topic) = self.owner.metadata().topic_by_id(id.topic) {
+        if id == TopicPartitionId::METADATA {
+            log.set_segment_rules(self.metadata_rules);
+        } else if let Some(topic) = self.owner.metadata().topic_by_id(id.topic) {
             log.set_segment_rules(segment_rules(topic, &self.catalogue.newest().defaults));
         }
         self.catalogue.insert_log(id, log);
@@ -186,6 +193,16 @@ impl Replay {
             }
         }
         Ok(())
+    }
+}
+
+/// No topic's configuration says when a segment of the metadata ends: after a fraction of what the log
+/// may grow by, as whole segments go when it is cut.
+fn metadata_segment_rules(settings: &Settings) -> SegmentRules {
+    SegmentRules {
+        segment_bytes: (settings.metadata_log_max_record_bytes_between_snapshots / 4)
+            .clamp(4096, 64 << 20),
+        ..SegmentRules::default()
     }
 }
 

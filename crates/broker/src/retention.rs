@@ -6,11 +6,14 @@
 //!
 //! [`Retired`]: tidemark_partition_log::Retired
 
-use tidemark_owner::{MAX_LOG_START_MOVES, MoveLogStarts};
+use tidemark_owner::{
+    Command, MAX_LOG_START_MOVES, MoveLogStarts, SnapshotMetadata, snapshot_room_bytes,
+};
 use tidemark_partition_log::RetentionRules;
 use tidemark_types::{JournalIndex, TopicPartitionId};
 use tracing::{debug, info};
 
+use crate::admission::{Reservation, Wants};
 use crate::maintenance::Maintenance;
 use crate::owner_thread::Message;
 
@@ -22,25 +25,55 @@ impl Maintenance {
         for partitions in self.expired().chunks(MAX_LOG_START_MOVES) {
             // It frees space, so it may take the journal's reserve; without any room left it waits
             // for the next look.
-            let Some(reservation) = self.admission.admit_now() else {
+            let Some(reservation) = self.admission.admit_now(Wants::Control) else {
                 debug!("retention waits: the journal has no room");
                 break;
             };
-            let command = MoveLogStarts {
+            let command = Command::MoveLogStarts(MoveLogStarts {
                 partitions: partitions.to_vec(),
-            };
-            let (to, record) = crossbeam_channel::bounded(1);
-            let message = Message::MoveLogStarts {
-                command,
-                reservation,
-                to,
-            };
-            if self.owner.send(message).is_err() {
-                break;
+            });
+            match self.upkeep(command, reservation) {
+                Some(record) => moved.push(record),
+                None => break,
             }
-            moved.push(record);
         }
+        moved.extend(self.cut_metadata());
         moved
+    }
+
+    fn upkeep(
+        &self,
+        command: Command,
+        reservation: Reservation,
+    ) -> Option<crossbeam_channel::Receiver<JournalIndex>> {
+        let (to, record) = crossbeam_channel::bounded(1);
+        let message = Message::Upkeep {
+            command,
+            reservation,
+            to,
+        };
+        self.owner.send(message).ok().map(|()| record)
+    }
+
+    /// The log of the metadata is read by nobody but a rebuild, and grows with every move of a log
+    /// start: it is begun anew once it has grown by `metadata.log.max.record.bytes.between.snapshots`.
+    fn cut_metadata(&self) -> Option<crossbeam_channel::Receiver<JournalIndex>> {
+        let read = self.published.read();
+        let log = self.catalogue.log(TopicPartitionId::METADATA)?;
+        let log_start_offset = log.at(read.tick()).log_start_offset;
+        let log_bytes = log.bytes_from(log_start_offset);
+        if log_bytes < self.metadata_snapshot_bytes {
+            return None;
+        }
+        let room = Wants::Data(snapshot_room_bytes(log_bytes));
+        let Some(reservation) = self.admission.admit_now(room) else {
+            debug!("the log of the metadata is not cut: the journal has no room");
+            return None;
+        };
+        self.upkeep(
+            Command::SnapshotMetadata(SnapshotMetadata { log_bytes }),
+            reservation,
+        )
     }
 
     /// (partition, first offset that stays).

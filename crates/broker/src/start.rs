@@ -346,6 +346,7 @@ pub(crate) fn start(
         tail_budget_bytes: settings.tail_bytes,
         checkpoint_interval: Duration::from_millis(settings.checkpoint_interval_ms),
         retention_interval: Duration::from_millis(settings.log_retention_check_interval_ms),
+        metadata_snapshot_bytes: settings.metadata_log_max_record_bytes_between_snapshots,
         next_retention: seams.clock.now()
             + Duration::from_millis(settings.log_initial_task_delay_ms),
         next_generation: checkpoint.as_ref().map_or(1, |c| c.next_generation),

@@ -246,6 +246,9 @@ settings! {
         "How often expired records are looked for (retention.ms, retention.bytes)."
         log_retention_check_interval_ms: u64 = long("log.retention.check.interval.ms", "300000", Check::AtLeast(1)).kafka().at(Section::Journal);
 
+        "Once the log of __cluster_metadata has this many bytes, what it says is written once more and it starts there, if that halves it. Looked at with log.retention.check.interval.ms."
+        metadata_log_max_record_bytes_between_snapshots: u64 = long("metadata.log.max.record.bytes.between.snapshots", "20971520", Check::AtLeast(1)).kafka().at(Section::Journal);
+
         "How long after a start expired records are looked for the first time."
         log_initial_task_delay_ms: u64 = long("log.initial.task.delay.ms", "30000", Check::AtLeast(0)).kafka().at(Section::Journal);
 

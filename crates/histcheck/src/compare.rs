@@ -136,17 +136,21 @@ fn producer(said: &Producer, seen: &Producer, found: &Partition) -> Result<(), S
     if found.compacted && same && (last(said) == last(seen) || seen.window.is_empty()) {
         return Ok(());
     }
-    let complete = found.complete;
+    // Of one that was forgotten, nobody says when any more, and came again, batches and markers from
+    // before are there as well.
+    let (complete, forgotten) = (found.complete, found.forgotten_unsaid);
     // Of batches that are not in the log any more the checkpoint alone knows.
     let (skip_said, skip_seen) = match complete {
-        true => (0, 0),
+        true if !forgotten => (0, 0),
+        true => (0, seen.window.len().saturating_sub(said.window.len())),
         false => (
             said.window.len().saturating_sub(seen.window.len()),
             seen.window.len().saturating_sub(said.window.len()),
         ),
     };
     let markers = said.coordinator_epoch == seen.coordinator_epoch
-        || (!complete && seen.coordinator_epoch == -1);
+        || (!complete && seen.coordinator_epoch == -1)
+        || (forgotten && said.coordinator_epoch == -1);
     let windows = said.window[skip_said..] == seen.window[skip_seen..];
     if said.epoch != seen.epoch || !markers || !windows {
         return Err(format!("{said:?}, and {seen:?}"));

@@ -397,6 +397,10 @@ impl Reading<'_> {
     /// What the internal topics say, and which partitions there are.
     fn finish(&mut self) {
         internal::fold(self.files, &mut self.data, &mut self.findings);
+        let was_cut = self.data.metadata.was_cut;
+        for partition in self.data.partitions.values_mut() {
+            partition.forgotten_unsaid = was_cut;
+        }
         self.compare_with_checkpoint();
         let metadata = &self.data.metadata;
         for (id, partition) in &mut self.data.partitions {

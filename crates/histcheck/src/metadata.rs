@@ -70,6 +70,8 @@ pub enum MetadataRecord {
         user: String,
         mechanism: u8,
     },
+    /// All that there is follows in the same batch.
+    Snapshot,
 }
 
 impl MetadataRecord {
@@ -79,7 +81,7 @@ impl MetadataRecord {
         let (Some(kind), Some(version), 0) = (k.u16(), k.u16(), k.left()) else {
             return Err(("a metadata record's key is not 4 bytes".to_owned(), false));
         };
-        if version != 0 || !(1..=13).contains(&kind) {
+        if version != 0 || !((1..=13).contains(&kind) || kind == 16) {
             return Err((
                 format!("a metadata record of kind {kind}, version {version}"),
                 true,
@@ -173,6 +175,7 @@ fn parse(kind: u16, f: &mut Fields<'_>) -> Option<MetadataRecord> {
             user: f.long_string()?,
             mechanism: f.u8()?,
         },
+        16 => MetadataRecord::Snapshot,
         _ => return None,
     })
 }
@@ -211,6 +214,8 @@ pub struct Metadata {
     pub broker_configs: BTreeMap<i32, BTreeMap<String, String>>,
     /// Iterations of users' credentials, by user and mechanism.
     pub scram_credentials: BTreeMap<(String, u8), i32>,
+    /// The records begin, or once began anew, with a copy of what those before had said.
+    pub was_cut: bool,
 }
 
 impl Metadata {
@@ -275,6 +280,14 @@ impl Metadata {
             } => drop(self.scram_credentials.insert((user, mechanism), iterations)),
             MetadataRecord::ScramCredentialRemoved { user, mechanism } => {
                 self.scram_credentials.remove(&(user, mechanism));
+            }
+            // What was forgotten of producers is not said again.
+            MetadataRecord::Snapshot => {
+                *self = Metadata {
+                    expired: std::mem::take(&mut self.expired),
+                    was_cut: true,
+                    ..Metadata::default()
+                };
             }
         }
     }

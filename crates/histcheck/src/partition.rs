@@ -44,6 +44,8 @@ pub struct Partition {
     pub complete: bool,
     /// Batches, or records of them, may have been removed between others.
     pub compacted: bool,
+    /// That producers were forgotten may not be said any more: the log of the metadata was cut.
+    pub forgotten_unsaid: bool,
 }
 
 impl Partition {
@@ -151,6 +153,7 @@ impl Partition {
         let mut then = Partition {
             complete: first == 0 && !self.compacted,
             compacted: self.compacted,
+            forgotten_unsaid: self.forgotten_unsaid,
             log_end_offset: first,
             ..Partition::default()
         };

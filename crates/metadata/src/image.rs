@@ -314,6 +314,7 @@ impl MetadataImage {
             }
             // The partition's own state has it.
             MetadataRecord::LogStartMoved { .. } | MetadataRecord::ProducersExpired { .. } => {}
+            MetadataRecord::Snapshot => *self = MetadataImage::empty(),
         }
     }
 
@@ -346,7 +347,8 @@ impl MetadataImage {
         }
     }
 
-    /// Records that rebuild exactly this image from the empty one, for a checkpoint's block.
+    /// Records that rebuild exactly this image from the empty one, for a checkpoint's block and for
+    /// [`MetadataRecord::Snapshot`].
     pub fn snapshot_records(&self) -> Vec<MetadataRecord> {
         let mut records = Vec::new();
         if let Some(cluster_id) = &self.cluster_id {

@@ -32,7 +32,7 @@ pub use describe::{
 };
 pub use image::{JournalEpochEntry, MetadataImage, TopicImage};
 pub use producer_ids::ProducerIdRange;
-pub use record::{DecodeError, FEATURE_LEVEL, MetadataRecord};
+pub use record::{DecodeError, FEATURE_LEVEL, MetadataRecord, SNAPSHOT_LEVEL};
 pub use scram::{
     MAX_SALT_BYTES, MAX_USER_BYTES, ScramCredential, ScramDecided, ScramDeletion, ScramMechanism,
     ScramUpsertion,

@@ -24,6 +24,8 @@ pub(crate) const PRODUCERS_EXPIRED_LEVEL: u16 = 3;
 
 /// From this level on there are users and their credentials.
 pub(crate) const SCRAM_LEVEL: u16 = 4;
+/// From this level on the log of the metadata is cut behind a copy of all that it says.
+pub const SNAPSHOT_LEVEL: u16 = 4;
 
 /// One change of the cluster's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +104,10 @@ pub enum MetadataRecord {
         user: String,
         mechanism: ScramMechanism,
     },
+    /// The first record of a batch that says everything once more: the image, and where each
+    /// partition's log starts. Who reads the log from there on needs nothing before it; who has the
+    /// state passes the batch over. Since feature level 4.
+    Snapshot,
 }
 
 mod kind {
@@ -118,6 +124,7 @@ mod kind {
     pub(super) const PRODUCERS_EXPIRED: u16 = 11;
     pub(super) const SCRAM_CREDENTIAL_SET: u16 = 12;
     pub(super) const SCRAM_CREDENTIAL_REMOVED: u16 = 13;
+    pub(super) const SNAPSHOT: u16 = 16;
 }
 
 /// All kinds are at version 0.
@@ -172,6 +179,7 @@ impl MetadataRecord {
             MetadataRecord::ProducersExpired { .. } => kind::PRODUCERS_EXPIRED,
             MetadataRecord::ScramCredentialSet { .. } => kind::SCRAM_CREDENTIAL_SET,
             MetadataRecord::ScramCredentialRemoved { .. } => kind::SCRAM_CREDENTIAL_REMOVED,
+            MetadataRecord::Snapshot => kind::SNAPSHOT,
         }
     }
 
@@ -274,6 +282,7 @@ impl MetadataRecord {
                 out.str(user);
                 out.u8(mechanism.code());
             }
+            MetadataRecord::Snapshot => {}
         }
         let payload_bytes = u32::try_from(out.0.len() - 4).expect("a record is far below 4 GiB");
         out.0[..4].copy_from_slice(&payload_bytes.to_be_bytes());
@@ -290,7 +299,8 @@ impl MetadataRecord {
         let payload = value.take(payload_bytes)?;
         value.end()?;
 
-        if !(kind::CLUSTER_CREATED..=kind::SCRAM_CREDENTIAL_REMOVED).contains(&kind) {
+        let known = (kind::CLUSTER_CREATED..=kind::SCRAM_CREDENTIAL_REMOVED).contains(&kind);
+        if !known && kind != kind::SNAPSHOT {
             return Err(DecodeError::UnknownKind { kind });
         }
         if version != VERSION {
@@ -361,6 +371,7 @@ impl MetadataRecord {
                 user: p.str()?,
                 mechanism: scram_mechanism(p.u8()?)?,
             },
+            kind::SNAPSHOT => MetadataRecord::Snapshot,
             kind::JOURNAL_EPOCH => MetadataRecord::JournalEpoch {
                 epoch: p.i32()?,
                 wall_ms: p.i64()?,
@@ -419,6 +430,7 @@ mod tests {
                     incarnation,
                 }
             }),
+            Just(MetadataRecord::Snapshot),
             any::<u16>().prop_map(|level| MetadataRecord::FeatureLevel { level }),
             (".{0,30}", id.clone(), 1..=i32::MAX, any_config()).prop_map(
                 |(name, id, partitions, config)| MetadataRecord::TopicCreated {

@@ -170,6 +170,70 @@ async fn without_checkpoints_and_journal_everything_in_the_segments_is_kept() {
     assert_in_order(&dir);
 }
 
+/// Years of log starts that move must not be years of metadata.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_of_the_metadata_is_cut_and_segments_alone_still_tell_everything() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("data");
+    let broker = TestBroker::builder()
+        .on_os_disk(&dir)
+        .set("metadata.log.max.record.bytes.between.snapshots", 32_768)
+        .start()
+        .await;
+    let mut client = broker.client().await;
+    client.create_topic("gone", 1).await;
+    write(&mut client, 0).await;
+    let values: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+    client
+        .produce("idle", 1, Batch::of(&values).build())
+        .await
+        .unwrap();
+    let metadata = tidemark_histcheck::PartitionId::METADATA;
+    let log_bytes = |dir: &Path| -> u64 {
+        fs::read_dir(dir.join(format!("partitions/{metadata}")))
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum()
+    };
+    let mut most = 0;
+    for n in 1..=1_000 {
+        assert_eq!(client.delete_records("idle", 1, n).await, Ok(n));
+        if n == 300 {
+            client.delete_topic("gone").await;
+        }
+        if n % 100 == 0 {
+            broker.broker().checkpoint().await;
+            broker.broker().retain().await;
+            most = most.max(log_bytes(&dir));
+        }
+    }
+    assert!(most > 32_768, "it was long enough to be cut: {most}");
+    // Its files go with the checkpoints that name them.
+    for _ in 0..2 {
+        broker.broker().checkpoint().await;
+    }
+    let left = log_bytes(&dir);
+    assert!(left < 100_000, "{left} bytes of what were at least 130,000");
+
+    let stopped = broker.stop().await;
+    assert_in_order(&dir);
+    let before = kept(&dir);
+    assert!(before.metadata.log_starts[&metadata] > 0);
+    let broker = stopped.start().await;
+    let stopped = broker.stop().await;
+    assert_in_order(&dir);
+    fs::remove_dir_all(dir.join("journal")).unwrap();
+    fs::remove_dir_all(dir.join("checkpoints")).unwrap();
+    rebuilt(&dir, true);
+    assert_in_order(&dir);
+    assert_same(&before, &kept(&dir));
+    let broker = stopped.start().await;
+    let mut client = broker.client().await;
+    let values = client.read_values("t", 1, Isolation::ReadCommitted).await;
+    assert_eq!(values, ["commits 0"]);
+    drop(broker.stop().await);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_segment_is_kept_up_to_the_damage_and_lost_ticks_are_named() {
     let (_temp, dir, stopped) = directory().await;

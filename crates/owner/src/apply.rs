@@ -193,10 +193,14 @@ impl Owner {
         batch: &Bytes,
         observations: &mut Vec<Observation>,
     ) -> Result<(), ApplyError> {
+        let records = metadata_records(index, batch)?;
+        if is_snapshot(&records) {
+            return Ok(());
+        }
         if let Some(undo) = &mut self.undo {
             undo.note(Before::Metadata(Box::new(self.metadata.clone())));
         }
-        for record in metadata_records(index, batch)? {
+        for record in records {
             if let MetadataRecord::TopicDeleted { id } = &record
                 && let Some(topic) = self.metadata.topic_by_id(*id)
             {
@@ -392,6 +396,11 @@ pub(crate) fn metadata_records(
             .map_err(|e| ApplyError(format!("record {index}: cluster metadata: {e}")))
     };
     own_records(index, batch)?.into_iter().map(decode).collect()
+}
+
+/// It says nothing that the state does not have.
+pub(crate) fn is_snapshot(records: &[MetadataRecord]) -> bool {
+    records.first() == Some(&MetadataRecord::Snapshot)
 }
 
 fn own_records(index: JournalIndex, batch: &Bytes) -> Result<Vec<BatchRecord>, ApplyError> {

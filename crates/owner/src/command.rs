@@ -17,7 +17,7 @@ use crate::commands::{
     CreateTopics, CreatedTopic, DeleteRecords, DeleteTopics, DeletedTopic, DescribedProducer,
     DescribedTransaction, EndTxn, ExclusiveOperation, InitProducerId, Inspect, Inspected,
     ListTransactions, ListedTransaction, MoveLogStarts, NoteRefused, OffsetDelete, OffsetFetch,
-    Produce, Produced, TxnOffsetCommit, WriteTxnMarkers,
+    Produce, Produced, SnapshotMetadata, TxnOffsetCommit, WriteTxnMarkers,
 };
 use crate::record::Record;
 
@@ -65,6 +65,8 @@ pub enum Command {
     DeleteRecords(DeleteRecords),
     /// Retention has found records that are expired. Has no reply.
     MoveLogStarts(MoveLogStarts),
+    /// The log of the metadata has grown long. Has no reply.
+    SnapshotMetadata(SnapshotMetadata),
     Join(JoinRequest),
     Sync(SyncRequest),
     Heartbeat(HeartbeatRequest),

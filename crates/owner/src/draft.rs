@@ -78,14 +78,14 @@ impl Owner {
         self.append(draft, id, BytesMut::from(&batch.build()[..]));
     }
 
-    /// Appends records of `__cluster_metadata` as one batch.
-    pub(crate) fn append_metadata(&mut self, draft: &mut Draft, records: &[MetadataRecord]) {
+    /// Appends records of `__cluster_metadata` as one batch. Returns its base offset.
+    pub(crate) fn append_metadata(&mut self, draft: &mut Draft, records: &[MetadataRecord]) -> i64 {
         let mut batch = BatchBuilder::new(draft.wall_ms);
         for record in records {
             batch.push(Some(&record.key()), Some(&record.value()));
         }
         let batch = BytesMut::from(&batch.build()[..]);
-        self.append(draft, TopicPartitionId::METADATA, batch);
+        self.append(draft, TopicPartitionId::METADATA, batch)
     }
 
     /// Ends the step: the record for the journal, if anything was appended.

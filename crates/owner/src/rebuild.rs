@@ -143,6 +143,12 @@ impl Rebuild {
                     .partitions
                     .retain(|partition, _| partition.topic != id);
             }
+            // Said once more in the records that follow.
+            MetadataRecord::Snapshot => {
+                let metadata = TopicPartitionId::METADATA;
+                owner.partitions.retain(|id, _| *id == metadata);
+                self.log_starts.clear();
+            }
             MetadataRecord::LogStartMoved {
                 id,
                 partition,

@@ -12,7 +12,7 @@ use tidemark_record_batch::{BatchHeader, parse_control};
 use tidemark_types::{JournalIndex, TopicId, TopicPartitionId};
 
 use crate::Owner;
-use crate::apply::{Appended, ApplyError, ControlInfo, Observation, metadata_records};
+use crate::apply::{Appended, ApplyError, ControlInfo, Observation, is_snapshot, metadata_records};
 use crate::record::{Append, Record};
 
 impl Owner {
@@ -90,11 +90,12 @@ impl Owner {
             already_applied: true,
         }));
         if id.topic == TopicId::CLUSTER_METADATA {
-            for record in metadata_records(index, &append.batch)? {
+            let records = metadata_records(index, &append.batch)?;
+            for record in records.iter().filter(|_| !is_snapshot(&records)) {
                 // A checkpoint takes the metadata's block first, then one of each partition in it
                 // that is still there: whatever this record made has a block, or is deleted.
                 let had_partitions = usize::MAX;
-                self.apply_to_partitions(index, header, &record, had_partitions, observations)?;
+                self.apply_to_partitions(index, header, record, had_partitions, observations)?;
             }
         }
         Ok(())

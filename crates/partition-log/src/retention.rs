@@ -70,6 +70,12 @@ impl PartitionLog {
         point.filter(|point| *point > version.log_start_offset)
     }
 
+    /// Bytes of the batches from an offset on, counted by whole segments.
+    pub fn bytes_from(&self, log_start_offset: i64) -> u64 {
+        let pieces = self.pieces(log_start_offset);
+        pieces.iter().map(|piece| piece.bytes).sum()
+    }
+
     fn pieces(&self, log_start_offset: i64) -> Vec<Piece> {
         let inner = self.lock();
         let mut pieces: Vec<Piece> = (inner.segments.iter())

@@ -29,6 +29,7 @@ pub mod version {
     pub const OFFSET_FETCH: i16 = 9;
     pub const CREATE_TOPICS: i16 = 4;
     pub const DELETE_RECORDS: i16 = 1;
+    pub const DELETE_TOPICS: i16 = 4;
     pub const INIT_PRODUCER_ID: i16 = 4;
     pub const ADD_PARTITIONS_TO_TXN: i16 = 0;
     pub const ADD_OFFSETS_TO_TXN: i16 = 0;
@@ -108,6 +109,13 @@ impl RawClient {
             let error = error_code(topic.error_code);
             assert_eq!(error, ErrorCode::None, "create {:?}", topic.name);
         }
+    }
+
+    pub async fn delete_topic(&mut self, topic: &str) {
+        let request = requests::delete_topic(topic);
+        let response = self.send(version::DELETE_TOPICS, &request).await;
+        let error = error_code(response.responses[0].error_code);
+        assert_eq!(error, ErrorCode::None, "delete {topic}");
     }
 
     /// What Metadata tells of a topic.

@@ -21,9 +21,10 @@ use kafka_protocol::messages::txn_offset_commit_request::{
 };
 use kafka_protocol::messages::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, BrokerId, CreateTopicsRequest,
-    DeleteRecordsRequest, EndTxnRequest, FetchRequest, GroupId, InitProducerIdRequest,
-    ListOffsetsRequest, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest, ProduceRequest,
-    ProducerId, TopicName, TransactionalId, TxnOffsetCommitRequest,
+    DeleteRecordsRequest, DeleteTopicsRequest, EndTxnRequest, FetchRequest, GroupId,
+    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetCommitRequest,
+    OffsetFetchRequest, ProduceRequest, ProducerId, TopicName, TransactionalId,
+    TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::StrBytes;
 use tidemark_types::ErrorCode;
@@ -128,6 +129,12 @@ pub fn list_offsets(
                         .collect(),
                 ),
         ])
+}
+
+pub fn delete_topic(topic: &str) -> DeleteTopicsRequest {
+    DeleteTopicsRequest::default()
+        .with_topic_names(vec![topic_name(topic)])
+        .with_timeout_ms(30_000)
 }
 
 /// DeleteRecords of one partition; -1 is everything below the high watermark.

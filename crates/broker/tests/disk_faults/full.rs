@@ -1,9 +1,9 @@
 //! A full disk: data is refused at once and retriably, everything else goes on, and it heals without a
 //! restart.
 
-use kafka_protocol::messages::{DeleteTopicsRequest, GroupId, HeartbeatRequest};
+use kafka_protocol::messages::{GroupId, HeartbeatRequest};
 use tidemark_disk::SimDisk;
-use tidemark_testkit::requests::{text, topic_name};
+use tidemark_testkit::requests::text;
 use tidemark_testkit::{Isolation, RawClient, TestBroker, TxnProducer, within};
 use tidemark_types::ErrorCode;
 
@@ -110,11 +110,7 @@ async fn a_full_disk_is_relieved_by_deleting_a_topic() {
     }
     let mut next = 0;
     let mut acked = fill(&mut c, broker.disk(), &mut next).await;
-    let request = DeleteTopicsRequest::default()
-        .with_topic_names(vec![topic_name("doomed")])
-        .with_timeout_ms(30_000);
-    let deleted = within("DeleteTopics on a full disk", c.send(4, &request)).await;
-    assert_eq!(deleted.responses[0].error_code, 0);
+    within("DeleteTopics on a full disk", c.delete_topic("doomed")).await;
     // Six megabytes come free, without a restart and without any more space.
     acked.push(until_taken(&mut c, &mut next).await);
     for _ in 0..40 {

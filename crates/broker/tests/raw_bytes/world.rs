@@ -1,8 +1,6 @@
 //! Data of every kind: plain, idempotent and transactional batches, compressed ones, several
 //! segments, groups, a transaction that stays open, a topic that is deleted.
 
-use kafka_protocol::messages::DeleteTopicsRequest;
-use tidemark_testkit::requests::topic_name;
 use tidemark_testkit::{Batch, RawClient, TxnProducer, WALL_START_MS};
 
 pub const PARTITIONS: [(&str, i32); 4] = [("t", 0), ("t", 1), ("t", 2), ("stamped", 0)];
@@ -24,10 +22,7 @@ impl World {
         client.create_topic("doomed", 2).await;
         let doomed = Batch::of(&["gone"]).build();
         client.produce("doomed", 1, doomed).await.unwrap();
-        let request = DeleteTopicsRequest::default()
-            .with_topic_names(vec![topic_name("doomed")])
-            .with_timeout_ms(30_000);
-        assert_eq!(client.send(4, &request).await.responses[0].error_code, 0);
+        client.delete_topic("doomed").await;
         let mut open = TxnProducer::init(client, "open").await;
         begin(client, &mut open, 0).await;
         World {

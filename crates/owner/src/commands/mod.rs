@@ -19,6 +19,7 @@ mod offsets;
 mod on_connection;
 mod produce;
 mod scram;
+mod snapshot_metadata;
 mod sweep;
 mod topics;
 mod transactions;
@@ -47,6 +48,7 @@ pub use note_refused::{NoteRefused, RefusedBatch};
 pub use offsets::{OffsetFetch, OffsetFetchGroup};
 pub use produce::{Produce, ProduceBatch, Produced};
 pub use scram::AlterScram;
+pub use snapshot_metadata::{SnapshotMetadata, snapshot_room_bytes};
 pub use sweep::ExpiryOptions;
 pub(crate) use sweep::Sweeps;
 pub use topics::{CreateTopic, CreateTopics, CreatedTopic};
@@ -108,6 +110,10 @@ impl Owner {
             }
             Command::MoveLogStarts(request) => {
                 self.move_log_starts(&request, now, &mut step);
+                return step;
+            }
+            Command::SnapshotMetadata(request) => {
+                self.snapshot_metadata(&request, now, &mut step);
                 return step;
             }
             Command::OffsetCommit(request) => {

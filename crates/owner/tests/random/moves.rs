@@ -221,6 +221,7 @@ pub const WORTH_REACHING: &[&str] = &[
     "records deleted under an open transaction",
     "log start out of range",
     "retained",
+    "metadata cut",
     "transaction cut by a deletion",
     "transaction cut by DeleteRecords",
     "transaction above the deleted records",
@@ -882,6 +883,23 @@ impl Player {
             if after.log_start_offset > before.log_start_offset {
                 self.reach("retained");
             }
+        }
+        self.cut_metadata();
+    }
+
+    fn cut_metadata(&mut self) {
+        let log_start = |owner: &Owner| {
+            let metadata = owner.partition(TopicPartitionId::METADATA);
+            metadata.expect("it is always there").log_start_offset
+        };
+        let before = log_start(&self.world.owner);
+        let image = self.world.owner.metadata().clone();
+        let log_bytes = u64::MAX;
+        self.world
+            .give_without_reply(Command::SnapshotMetadata(SnapshotMetadata { log_bytes }));
+        assert_eq!(*self.world.owner.metadata(), image, "it says nothing new");
+        if log_start(&self.world.owner) > before {
+            self.reach("metadata cut");
         }
     }
 
