@@ -1,0 +1,6 @@
+//! Authorisation: ACLs as Kafka keeps them, and what each API asks of them.
+
+mod manage;
+mod rights;
+mod support;
+mod txn_owner;
