@@ -23,7 +23,7 @@ pub enum Section {
 }
 
 impl Section {
-    pub const ALL: [Section; 12] = [
+    pub const ALL: [Section; 13] = [
         Section::Identity,
         Section::Listeners,
         Section::Tls,
