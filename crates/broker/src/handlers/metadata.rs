@@ -171,7 +171,12 @@ fn respond(
                 Some(topic) => describe(cx, &view, topic, operations(name)),
                 None => {
                     let error = no_such_name(name, errors);
-                    unknown(version, Some(name.clone()), TopicId::ZERO, error)
+                    let topic = unknown(version, Some(name.clone()), TopicId::ZERO, error);
+                    match error {
+                        ErrorCode::TopicAuthorizationFailed => topic,
+                        // As in Kafka: what could be done if it were there.
+                        _ => topic.with_topic_authorized_operations(operations(name)),
+                    }
                 }
             })
             .collect(),

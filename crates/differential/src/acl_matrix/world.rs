@@ -12,9 +12,9 @@ use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::{
-    ApiVersionsRequest, CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest,
-    FindCoordinatorRequest, GroupId, InitProducerIdRequest, MetadataRequest, OffsetCommitRequest,
-    ProducerId, TopicName, TransactionalId,
+    CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest, FindCoordinatorRequest, GroupId,
+    InitProducerIdRequest, MetadataRequest, OffsetCommitRequest, ProducerId, TopicName,
+    TransactionalId,
 };
 use kafka_protocol::protocol::{Request, StrBytes};
 use uuid::Uuid;
@@ -68,14 +68,6 @@ impl World {
             world.until_settled(|w| w.coordinator(kind))?;
         }
         Ok(world)
-    }
-
-    pub(crate) fn advertised(&mut self) -> Result<Vec<i16>> {
-        let request = ApiVersionsRequest::default()
-            .with_client_software_name(text("matrix"))
-            .with_client_software_version(text("1"));
-        let answer = self.admin.ask(3, &request)?;
-        Ok(answer.api_keys.iter().map(|api| api.api_key).collect())
     }
 
     /// Makes what the row is about, allows what it allows, asks, and takes the rights back.
@@ -186,7 +178,10 @@ impl World {
             .with_permission_type(1);
         let request = DeleteAclsRequest::default().with_filters(vec![filter]);
         let answer = self.admin.ask(3, &request)?;
-        ensure!(answer.filter_results[0].error_code == 0, "DeleteAcls: {answer:?}");
+        ensure!(
+            answer.filter_results[0].error_code == 0,
+            "DeleteAcls: {answer:?}"
+        );
         self.until_acls(&CLIENT.to_string(), 0)
     }
 
@@ -202,12 +197,19 @@ impl World {
         let until = Instant::now() + PATIENCE;
         loop {
             let answer = self.admin.ask(3, &request)?;
-            ensure!(answer.error_code == 0, "DescribeAcls: {}", answer.error_code);
+            ensure!(
+                answer.error_code == 0,
+                "DescribeAcls: {}",
+                answer.error_code
+            );
             let found: usize = answer.resources.iter().map(|r| r.acls.len()).sum();
             if found == wanted {
                 return Ok(());
             }
-            ensure!(Instant::now() < until, "{found} ACLs for {host}, not {wanted}");
+            ensure!(
+                Instant::now() < until,
+                "{found} ACLs for {host}, not {wanted}"
+            );
             sleep(PAUSE);
         }
     }
@@ -270,7 +272,10 @@ impl World {
             .with_producer_id(ProducerId(-1))
             .with_producer_epoch(-1);
         let answer = self.admin.ask(4, &request)?;
-        Ok((answer.error_code, (answer.producer_id.0, answer.producer_epoch)))
+        Ok((
+            answer.error_code,
+            (answer.producer_id.0, answer.producer_epoch),
+        ))
     }
 
     pub(crate) fn topic_name(&self) -> TopicName {
