@@ -11,6 +11,7 @@
 mod admission;
 mod api_counts;
 mod audit;
+mod authorize;
 mod ballast;
 mod barrier;
 mod catalogue;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use tidemark_config::{Settings, TransactionLease};
+use tidemark_config::{Settings, TransactionLease, TransactionalIdOwner};
 use tidemark_disk::Disk;
 use tidemark_group_coordinator::GroupConfig;
 use tidemark_journal::JournalOptions;
@@ -282,6 +282,8 @@ pub fn owner_options(settings: &Settings) -> OwnerOptions {
             cleanup_policy: settings.transaction_exclusive_operations.cleanup_policy,
         },
         guard_connections: settings.transaction_connection_guard,
+        own_transactional_ids: settings.transactional_id_owner == TransactionalIdOwner::First,
+        max_acls: settings.max_acls,
         producer_id_block: 1000,
         expiry: ExpiryOptions {
             producer_id_ms: i64::from(settings.producer_id_expiration_ms),

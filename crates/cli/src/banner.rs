@@ -21,6 +21,10 @@ pub(crate) struct StartedInfo {
 
 /// Who may connect, and what they may do then.
 fn security(settings: &Settings) -> String {
+    let allowed = match &settings.authorizer {
+        Some(_) => "may do what ACLs allow",
+        None => "may read and write",
+    };
     let open = |listener: &&Listener| match listener.protocol {
         SecurityProtocol::Plaintext => true,
         SecurityProtocol::Ssl => settings.ssl_client_auth != "required",
@@ -38,12 +42,16 @@ fn security(settings: &Settings) -> String {
         if listeners.clone().any(|l| !l.protocol.has_sasl()) {
             who.push("CERTIFICATES: whoever holds one that ssl.truststore.location's CAs signed");
         }
-        return format!("{} may read and write everything", who.join("; "));
+        let everything = match &settings.authorizer {
+            Some(_) => "",
+            None => " everything",
+        };
+        return format!("{} {allowed}{everything}", who.join("; "));
     }
     match opened.len() == settings.listeners.len() {
-        true => "OPEN: anyone who can connect may read and write".to_owned(),
+        true => format!("OPEN: anyone who can connect {allowed}"),
         false => format!(
-            "OPEN on {}: anyone who can connect there may read and write",
+            "OPEN on {}: anyone who can connect there {allowed}",
             opened.join(", ")
         ),
     }

@@ -3,6 +3,7 @@
 //! [`load`] is pure: it takes the texts of its sources and gives the [`Settings`] or every
 //! [`Problem`] found. Defaults < file < environment < flags.
 
+mod authorizer;
 mod describe;
 mod document;
 mod file;
@@ -33,5 +34,5 @@ pub use rows::{Settings, row, rows};
 pub use sasl::{ListenerSasl, SaslMechanism, users_of_file, users_of_text};
 pub use secret::Secret;
 pub use tidemark_metadata::{Check, Kind};
-pub use typed::{ExclusiveOperations, JournalSync, TransactionLease};
+pub use typed::{ExclusiveOperations, JournalSync, TransactionLease, TransactionalIdOwner};
 pub use values::{Source, Values};

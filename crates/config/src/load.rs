@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tidemark_metadata::TopicDefaults;
 
+use crate::authorizer;
 use crate::file::{ConfigFile, FileKind};
 use crate::kafka_keys::{KAFKA_KEYS, is_kafka_key};
 use crate::listener_keys::{self, ListenerKey};
@@ -225,17 +226,6 @@ impl Gathered {
     }
 
     fn ignore(&mut self, key: &str, value: &str, source: &Source) {
-        // Whoever sets an authorizer must not get an open broker.
-        if key == "authorizer.class.name" && !value.trim().is_empty() {
-            self.problems.push(Problem {
-                what: "this version has no authorizer: everyone who connects may read and write"
-                    .to_owned(),
-                place: source.to_string(),
-                value: Some(format!("{key}={value}")),
-                mend: format!("take {key} out if that is what you want"),
-            });
-            return;
-        }
         self.pass_over(key, value, source);
         if !self.ignored.iter().any(|ignored| ignored == key) {
             self.ignored.push(key.to_owned());
@@ -296,6 +286,7 @@ impl Gathered {
         let settings = typed.into_settings(
             parts.listeners,
             parts.data_dir,
+            parts.authorizer,
             parts.topic_defaults,
             values,
         );
@@ -352,6 +343,7 @@ pub(crate) fn problem_of(
 struct Parts {
     listeners: Vec<crate::listeners::Listener>,
     data_dir: PathBuf,
+    authorizer: Option<tidemark_authorizer::Rules>,
     topic_defaults: TopicDefaults,
 }
 
@@ -397,12 +389,16 @@ impl Parts {
                 let what = format!("{key} cannot have this value: {why}");
                 problems.push(problem_of(values, key, what, "use another value"));
             });
-        match (listeners, topic_defaults) {
-            (Ok(listeners), Ok(topic_defaults)) if problems.is_empty() => Ok(Parts {
-                listeners,
-                data_dir: PathBuf::from(dirs),
-                topic_defaults,
-            }),
+        let authorizer = authorizer::rules(values).map_err(|found| problems.extend(found));
+        match (listeners, authorizer, topic_defaults) {
+            (Ok(listeners), Ok(authorizer), Ok(topic_defaults)) if problems.is_empty() => {
+                Ok(Parts {
+                    listeners,
+                    data_dir: PathBuf::from(dirs),
+                    authorizer,
+                    topic_defaults,
+                })
+            }
             _ => Err(problems),
         }
     }
@@ -460,5 +456,9 @@ fn unwise(settings: &Settings) -> Vec<String> {
             settings.data_dir.display()
         ));
     }
+    notes.extend(authorizer::unwise(
+        settings.authorizer.as_ref(),
+        &settings.values,
+    ));
     notes
 }

@@ -11,6 +11,7 @@ pub enum Section {
     Listeners,
     Tls,
     Sasl,
+    Authorisation,
     Limits,
     Topics,
     Transactions,
@@ -22,11 +23,12 @@ pub enum Section {
 }
 
 impl Section {
-    pub const ALL: [Section; 12] = [
+    pub const ALL: [Section; 13] = [
         Section::Identity,
         Section::Listeners,
         Section::Tls,
         Section::Sasl,
+        Section::Authorisation,
         Section::Limits,
         Section::Topics,
         Section::Transactions,
@@ -43,6 +45,7 @@ impl Section {
             Section::Listeners => "Listeners",
             Section::Tls => "TLS, on listeners whose protocol is SSL or SASL_SSL",
             Section::Sasl => "SASL, on listeners whose protocol is SASL_SSL or SASL_PLAINTEXT",
+            Section::Authorisation => "Authorisation",
             Section::Limits => "Connections and requests",
             Section::Topics => "Topics",
             Section::Transactions => "Producers and transactions",

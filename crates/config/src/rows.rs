@@ -9,7 +9,9 @@ use tidemark_metadata::{Check, Kind, SynonymUnit, TOPIC_CONFIGS};
 
 use crate::row::{Row, Section, boolean, int, list, long, string, string_of};
 use crate::secret::Secret;
-use crate::typed::{ExclusiveOperations, FromSetting, JournalSync, TransactionLease};
+use crate::typed::{
+    ExclusiveOperations, FromSetting, JournalSync, TransactionLease, TransactionalIdOwner,
+};
 
 /// Kafka's; a start refuses all but the first, with the way to convert.
 const STORE_TYPES: &[&str] = &["PEM", "JKS", "PKCS12"];
@@ -113,6 +115,21 @@ settings! {
 
         "How long a client that failed to authenticate waits for the answer, after which it is disconnected."
         connection_failed_authentication_delay_ms: u64 = int("connection.failed.authentication.delay.ms", "100", Check::Between(0, 60_000)).kafka().at(Section::Sasl);
+
+        "Who asks whether a request is allowed. Empty: nobody, and everyone who connects may do everything. org.apache.kafka.metadata.authorizer.StandardAuthorizer, by Kafka's name: Kafka's ACLs, which kafka-acls.sh manages; then what no ACL allows is not allowed."
+        authorizer_class_name: String = string("authorizer.class.name", "").kafka().at(Section::Authorisation);
+
+        "Principals that may do everything, whatever the ACLs say: User:NAME, separated by semicolons. With an authorizer somebody must be named here to make the first ACL."
+        super_users: String = string("super.users", "").kafka().at(Section::Authorisation);
+
+        "Whether a resource that no ACL is about is everybody's. Only with an authorizer."
+        allow_everyone_if_no_acl_found: bool = boolean("allow.everyone.if.no.acl.found", "false").kafka().at(Section::Authorisation);
+
+        "The most ACLs. Kafka has no limit."
+        max_acls: usize = int("max.acls", "10000", Check::Between(1, 1_000_000)).at(Section::Authorisation);
+
+        "Whose a transactional.id is. any: whoever ACLs allow to write it, as in Kafka; a right to a prefix of ids is then enough to fence whoever uses one of them. first: the principal's that opened its first session, until the id is forgotten (transactional.id.expiration.ms); requests of others are answered with TRANSACTIONAL_ID_AUTHORIZATION_FAILED. With and without an authorizer."
+        transactional_id_owner: TransactionalIdOwner = Row::new("transactional.id.owner", Kind::String, "any", Check::OneOf(&["any", "first"])).at(Section::Authorisation);
 
         "Connections at once, over all listeners. One more is closed at once. Kafka has no limit."
         max_connections: usize = int("max.connections", "10000", Check::AtLeast(1)).kafka().at(Section::Limits);
@@ -309,6 +326,8 @@ settings! {
         listeners: Vec<crate::listeners::Listener>;
         /// The directory for everything that must outlive the broker.
         data_dir: std::path::PathBuf;
+        /// What decides over requests beside the ACLs; `None` without an authorizer.
+        authorizer: Option<tidemark_authorizer::Rules>;
         /// What topics get that set nothing themselves.
         topic_defaults: tidemark_metadata::TopicDefaults;
         /// Every setting's text and where it is from, for DescribeConfigs and `config explain`.

@@ -61,6 +61,25 @@ impl FromSetting for TransactionLease {
     }
 }
 
+/// Whose a transactional id is (`transactional.id.owner`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionalIdOwner {
+    /// Whoever ACLs allow to write it.
+    Any,
+    /// The principal that opened its first session.
+    First,
+}
+
+impl FromSetting for TransactionalIdOwner {
+    fn from_setting(text: Option<&str>) -> Option<Self> {
+        match text? {
+            "any" => Some(TransactionalIdOwner::Any),
+            "first" => Some(TransactionalIdOwner::First),
+            _ => None,
+        }
+    }
+}
+
 /// Operations that abort the open transactions they cut through
 /// (`transaction.exclusive.operations`). Deleting a topic always does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

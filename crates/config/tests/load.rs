@@ -239,7 +239,7 @@ fn a_file_that_asks_for_more_security_than_there_is_does_not_start() {
         "listeners=SASL_SSL://:9092\n",
         "listeners=SASL_PLAINTEXT://:9092\nsasl.enabled.mechanisms=GSSAPI\n",
         "listeners=SECURE://:9092\nlistener.security.protocol.map=SECURE:SSL\n",
-        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n",
+        "authorizer.class.name=kafka.security.authorizer.AclAuthorizer\n",
         "process.roles=controller\n",
     ];
     for text in refused {

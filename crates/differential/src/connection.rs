@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use kafka_protocol::messages::ApiKey;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::requests::Body;
 
@@ -33,6 +34,23 @@ impl Connection {
     pub fn open(address: SocketAddr) -> Result<Connection> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))
             .with_context(|| format!("{address} does not accept connections"))?;
+        Connection::over(stream)
+    }
+
+    /// A connection that comes from `local`, whatever its port.
+    pub fn open_from(local: IpAddr, address: SocketAddr) -> Result<Connection> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let socket = socket(family, SocketType::STREAM, None)?;
+        bind(&socket, &SocketAddr::new(local, 0)).with_context(|| format!("bind to {local}"))?;
+        connect(&socket, &address)
+            .with_context(|| format!("{address} does not accept connections from {local}"))?;
+        Connection::over(TcpStream::from(socket))
+    }
+
+    fn over(stream: TcpStream) -> Result<Connection> {
         stream.set_nodelay(true)?;
         Ok(Connection {
             stream,

@@ -2,7 +2,7 @@
 //! would not want: no thread, no queue, no linger.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -47,6 +47,14 @@ impl Raw {
         })
     }
 
+    /// As [`Raw::open`], from an address of this machine.
+    pub fn open_from(local: IpAddr, address: SocketAddr) -> Result<Raw> {
+        Ok(Raw {
+            address,
+            connection: Connection::open_from(local, address)?,
+        })
+    }
+
     /// Sends a request and waits for its answer.
     pub fn ask<R: Request>(&mut self, version: i16, request: &R) -> Result<R::Response> {
         let mut frame = self.exchange(&encode(version, request)?)?;
@@ -56,15 +64,22 @@ impl Raw {
 
     /// Sends a body that was built before; gives the answer behind its header.
     pub fn exchange(&mut self, body: &Body) -> Result<Bytes> {
+        let what = format!("API {} v{} of {}", body.key, body.version, self.address);
+        let answer = self.exchange_or_closed(body)?;
+        answer.with_context(|| format!("{what}: the connection was closed"))
+    }
+
+    /// As [`Raw::exchange`]; `None` where the connection is closed instead of an answer.
+    pub fn exchange_or_closed(&mut self, body: &Body) -> Result<Option<Bytes>> {
         let id = self.connection.send(body, Some("raw"), 0, 0);
         let what = || format!("API {} v{} of {}", body.key, body.version, self.address);
         match self.connection.receive(Some(id), PATIENCE) {
             Received::Frame(mut frame) => {
                 let api = ApiKey::try_from(body.key).ok().context("an unknown API")?;
                 ResponseHeader::decode(&mut frame, api.response_header_version(body.version))?;
-                Ok(frame)
+                Ok(Some(frame))
             }
-            Received::Closed => bail!("{}: the connection was closed", what()),
+            Received::Closed => Ok(None),
             Received::Nothing => bail!("{}: no answer within {PATIENCE:?}", what()),
         }
     }

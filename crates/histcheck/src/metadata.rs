@@ -1,6 +1,6 @@
 //! The records of `__cluster_metadata`: topics, settings, blocks of producer ids, journal epochs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bytes::Fields;
 use crate::ids::{PartitionId, TopicId};
@@ -72,6 +72,20 @@ pub enum MetadataRecord {
     },
     /// All that there is follows in the same batch.
     Snapshot,
+    AclAdded(Acl),
+    AclRemoved(Acl),
+}
+
+/// An access control list entry. Numbers are those of Kafka's protocol.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Acl {
+    pub resource_type: u8,
+    pub pattern_type: u8,
+    pub name: String,
+    pub principal: String,
+    pub host: String,
+    pub operation: u8,
+    pub permission: u8,
 }
 
 impl MetadataRecord {
@@ -81,7 +95,7 @@ impl MetadataRecord {
         let (Some(kind), Some(version), 0) = (k.u16(), k.u16(), k.left()) else {
             return Err(("a metadata record's key is not 4 bytes".to_owned(), false));
         };
-        if version != 0 || !((1..=13).contains(&kind) || kind == 16) {
+        if version != 0 || !(1..=16).contains(&kind) {
             return Err((
                 format!("a metadata record of kind {kind}, version {version}"),
                 true,
@@ -176,8 +190,27 @@ fn parse(kind: u16, f: &mut Fields<'_>) -> Option<MetadataRecord> {
             mechanism: f.u8()?,
         },
         16 => MetadataRecord::Snapshot,
+        14 => MetadataRecord::AclAdded(acl(f)?),
+        15 => MetadataRecord::AclRemoved(acl(f)?),
         _ => return None,
     })
+}
+
+fn acl(f: &mut Fields<'_>) -> Option<Acl> {
+    let acl = Acl {
+        resource_type: f.u8()?,
+        pattern_type: f.u8()?,
+        name: f.long_string()?,
+        principal: f.long_string()?,
+        host: f.long_string()?,
+        operation: f.u8()?,
+        permission: f.u8()?,
+    };
+    let is_known = matches!(acl.resource_type, 2..=7)
+        && matches!(acl.pattern_type, 3 | 4)
+        && matches!(acl.operation, 2..=15)
+        && matches!(acl.permission, 2 | 3);
+    is_known.then_some(acl)
 }
 
 fn partition_id(f: &mut Fields<'_>) -> Option<PartitionId> {
@@ -216,6 +249,7 @@ pub struct Metadata {
     pub scram_credentials: BTreeMap<(String, u8), i32>,
     /// The records begin, or once began anew, with a copy of what those before had said.
     pub was_cut: bool,
+    pub acls: BTreeSet<Acl>,
 }
 
 impl Metadata {
@@ -289,6 +323,8 @@ impl Metadata {
                     ..Metadata::default()
                 };
             }
+            MetadataRecord::AclAdded(acl) => drop(self.acls.replace(acl)),
+            MetadataRecord::AclRemoved(acl) => drop(self.acls.take(&acl)),
         }
     }
 

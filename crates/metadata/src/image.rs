@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use tidemark_authorizer::Acls;
 use tidemark_types::{
     CONSUMER_OFFSETS, COORDINATOR_PARTITIONS, LeaderEpoch, NodeId, TRANSACTION_STATE, TopicId,
     TopicPartitionId,
@@ -95,6 +96,7 @@ pub struct MetadataImage {
     /// Dynamic settings of each broker, and under `None` of every broker. None of the sets is empty.
     broker_configs: Arc<BTreeMap<Option<NodeId>, BTreeMap<String, String>>>,
     pub(crate) users: Arc<Users>,
+    acls: Arc<Acls>,
 }
 
 impl MetadataImage {
@@ -231,6 +233,11 @@ impl MetadataImage {
         self.broker_configs == other.broker_configs
     }
 
+    /// Who may do what, where an authorizer asks.
+    pub fn acls(&self) -> &Arc<Acls> {
+        &self.acls
+    }
+
     /// The lowest producer id that belongs to no block yet.
     pub fn next_producer_id(&self) -> i64 {
         self.next_producer_id
@@ -312,6 +319,12 @@ impl MetadataImage {
             MetadataRecord::ScramCredentialRemoved { user, mechanism } => {
                 Arc::make_mut(&mut self.users).remove(user, *mechanism);
             }
+            MetadataRecord::AclAdded(acl) => {
+                Arc::make_mut(&mut self.acls).insert(acl);
+            }
+            MetadataRecord::AclRemoved(acl) => {
+                Arc::make_mut(&mut self.acls).remove(acl);
+            }
             // The partition's own state has it.
             MetadataRecord::LogStartMoved { .. } | MetadataRecord::ProducersExpired { .. } => {}
             MetadataRecord::Snapshot => *self = MetadataImage::empty(),
@@ -389,6 +402,7 @@ impl MetadataImage {
                 credential: credential.clone(),
             });
         }
+        records.extend(self.acls.iter().map(MetadataRecord::AclAdded));
         for (coordinator_partition, range) in &self.producer_id_blocks {
             records.push(MetadataRecord::ProducerIdBlock {
                 coordinator_partition: *coordinator_partition,

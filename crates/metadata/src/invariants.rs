@@ -50,7 +50,7 @@ impl MetadataImage {
                 ));
             }
         }
-        Ok(())
+        self.acls().check()
     }
 }
 
@@ -59,6 +59,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
+    use tidemark_authorizer::{Acl, AclFilter, Operation, PatternType, Permission, ResourceType};
     use tidemark_types::{NodeId, TopicId};
 
     use super::*;
@@ -72,6 +73,20 @@ mod tests {
         Grow(u8, i32),
         Block(i32, i64),
         Epoch,
+        Allow(u8, u8),
+        Forbid(u8, u8),
+    }
+
+    fn acl(principal: u8, topic: u8) -> Acl {
+        Acl {
+            resource_type: ResourceType::Topic,
+            name: format!("t{topic}").into(),
+            pattern_type: PatternType::ALL[usize::from(topic % 2)],
+            principal: format!("User:u{principal}").into(),
+            host: "*".into(),
+            operation: Operation::Read,
+            permission: Permission::Allow,
+        }
     }
 
     fn any_step() -> impl Strategy<Value = Step> {
@@ -82,6 +97,8 @@ mod tests {
             (0u8..6, 1i32..9).prop_map(|(t, n)| Step::Grow(t, n)),
             (0i32..50, 1i64..1000).prop_map(|(p, n)| Step::Block(p, n)),
             Just(Step::Epoch),
+            (0u8..4, 0u8..6).prop_map(|(p, t)| Step::Allow(p, t)),
+            (0u8..4, 0u8..6).prop_map(|(p, t)| Step::Forbid(p, t)),
         ]
     }
 
@@ -123,6 +140,20 @@ mod tests {
                         wall_ms: n as i64,
                         cut_bytes: 0,
                     }),
+                    Step::Allow(p, t) => image
+                        .decide_create_acls(&[acl(p, t)], 10)
+                        .pop()
+                        .and_then(|added| added.ok().flatten()),
+                    Step::Forbid(p, t) => {
+                        let acl = acl(p, t);
+                        let filter = AclFilter {
+                            name: Some(acl.name.clone()),
+                            principal: Some(acl.principal.clone()),
+                            ..AclFilter::ANY
+                        };
+                        let found = image.acls().matching(&filter).next();
+                        found.map(MetadataRecord::AclRemoved)
+                    }
                 };
                 let Some(record) = record else { continue };
                 let read = MetadataRecord::decode(&record.key(), &record.value());

@@ -5,6 +5,7 @@
 //! [`MetadataRecord`] or a Kafka error; [`MetadataImage::apply`] is the only thing that changes an
 //! image, while the broker runs and when the journal is replayed.
 
+mod acls;
 mod alter_broker_config;
 mod alter_config;
 mod check_config;

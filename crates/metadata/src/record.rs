@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use tidemark_authorizer::{Acl, Operation, PatternType, Permission, ResourceType};
 use tidemark_types::{NodeId, ProducerId, TopicId, TopicPartitionId};
 
 use crate::codec::{Reader, Writer};
@@ -22,10 +23,10 @@ pub(crate) const BROKER_CONFIG_LEVEL: u16 = 2;
 /// From this level on producers are forgotten when they have been idle for long.
 pub(crate) const PRODUCERS_EXPIRED_LEVEL: u16 = 3;
 
-/// From this level on there are users and their credentials.
-pub(crate) const SCRAM_LEVEL: u16 = 4;
 /// From this level on the log of the metadata is cut behind a copy of all that it says.
 pub const SNAPSHOT_LEVEL: u16 = 4;
+/// From this level on there are users, their credentials, and ACLs.
+pub(crate) const SECURITY_LEVEL: u16 = 4;
 
 /// One change of the cluster's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +109,10 @@ pub enum MetadataRecord {
     /// partition's log starts. Who reads the log from there on needs nothing before it; who has the
     /// state passes the batch over. Since feature level 4.
     Snapshot,
+    /// This ACL is in force. Since feature level 4.
+    AclAdded(Acl),
+    /// This ACL is in force no more, and no other is touched. Since feature level 4.
+    AclRemoved(Acl),
 }
 
 mod kind {
@@ -124,6 +129,8 @@ mod kind {
     pub(super) const PRODUCERS_EXPIRED: u16 = 11;
     pub(super) const SCRAM_CREDENTIAL_SET: u16 = 12;
     pub(super) const SCRAM_CREDENTIAL_REMOVED: u16 = 13;
+    pub(super) const ACL_ADDED: u16 = 14;
+    pub(super) const ACL_REMOVED: u16 = 15;
     pub(super) const SNAPSHOT: u16 = 16;
 }
 
@@ -180,6 +187,8 @@ impl MetadataRecord {
             MetadataRecord::ScramCredentialSet { .. } => kind::SCRAM_CREDENTIAL_SET,
             MetadataRecord::ScramCredentialRemoved { .. } => kind::SCRAM_CREDENTIAL_REMOVED,
             MetadataRecord::Snapshot => kind::SNAPSHOT,
+            MetadataRecord::AclAdded(_) => kind::ACL_ADDED,
+            MetadataRecord::AclRemoved(_) => kind::ACL_REMOVED,
         }
     }
 
@@ -283,6 +292,9 @@ impl MetadataRecord {
                 out.u8(mechanism.code());
             }
             MetadataRecord::Snapshot => {}
+            MetadataRecord::AclAdded(acl) | MetadataRecord::AclRemoved(acl) => {
+                put_acl(&mut out, acl)
+            }
         }
         let payload_bytes = u32::try_from(out.0.len() - 4).expect("a record is far below 4 GiB");
         out.0[..4].copy_from_slice(&payload_bytes.to_be_bytes());
@@ -299,8 +311,7 @@ impl MetadataRecord {
         let payload = value.take(payload_bytes)?;
         value.end()?;
 
-        let known = (kind::CLUSTER_CREATED..=kind::SCRAM_CREDENTIAL_REMOVED).contains(&kind);
-        if !known && kind != kind::SNAPSHOT {
+        if !(kind::CLUSTER_CREATED..=kind::SNAPSHOT).contains(&kind) {
             return Err(DecodeError::UnknownKind { kind });
         }
         if version != VERSION {
@@ -372,6 +383,8 @@ impl MetadataRecord {
                 mechanism: scram_mechanism(p.u8()?)?,
             },
             kind::SNAPSHOT => MetadataRecord::Snapshot,
+            kind::ACL_ADDED => MetadataRecord::AclAdded(acl(&mut p)?),
+            kind::ACL_REMOVED => MetadataRecord::AclRemoved(acl(&mut p)?),
             kind::JOURNAL_EPOCH => MetadataRecord::JournalEpoch {
                 epoch: p.i32()?,
                 wall_ms: p.i64()?,
@@ -398,6 +411,34 @@ fn scram_mechanism(code: u8) -> Result<ScramMechanism, DecodeError> {
     ScramMechanism::from_code(code).ok_or(DecodeError::Invalid("an unknown SCRAM mechanism"))
 }
 
+fn put_acl(out: &mut Writer, acl: &Acl) {
+    out.u8(acl.resource_type.code());
+    out.u8(acl.pattern_type.code());
+    out.str(&acl.name);
+    out.str(&acl.principal);
+    out.str(&acl.host);
+    out.u8(acl.operation.code());
+    out.u8(acl.permission.code());
+}
+
+fn acl(p: &mut Reader<'_>) -> Result<Acl, DecodeError> {
+    let unknown = |what| move || DecodeError::Invalid(what);
+    let resource_type = ResourceType::from_code(p.u8()?);
+    let pattern_type = PatternType::from_code(p.u8()?);
+    let (name, principal, host) = (p.str()?, p.str()?, p.str()?);
+    let operation = Operation::from_code(p.u8()?);
+    let permission = Permission::from_code(p.u8()?);
+    Ok(Acl {
+        resource_type: resource_type.ok_or_else(unknown("an ACL of no known resource type"))?,
+        name: name.into(),
+        pattern_type: pattern_type.ok_or_else(unknown("an ACL of no known pattern type"))?,
+        principal: principal.into(),
+        host: host.into(),
+        operation: operation.ok_or_else(unknown("an ACL of no known operation"))?,
+        permission: permission.ok_or_else(unknown("an ACL of no known permission"))?,
+    })
+}
+
 fn partition_count(count: i32) -> Result<i32, DecodeError> {
     match count >= 1 {
         true => Ok(count),
@@ -418,6 +459,28 @@ mod tests {
 
     fn any_mechanism() -> impl Strategy<Value = ScramMechanism> {
         prop_oneof![Just(ScramMechanism::Sha256), Just(ScramMechanism::Sha512)]
+    }
+
+    fn any_acl() -> impl Strategy<Value = Acl> {
+        use proptest::sample::select;
+        (
+            select(ResourceType::ALL),
+            select(PatternType::ALL),
+            (".{0,9}", ".{0,9}", ".{0,9}"),
+            select(Operation::ALL),
+            select(Permission::ALL),
+        )
+            .prop_map(
+                |(resource_type, pattern_type, texts, operation, permission)| Acl {
+                    resource_type,
+                    name: texts.0.into(),
+                    pattern_type,
+                    principal: texts.1.into(),
+                    host: texts.2.into(),
+                    operation,
+                    permission,
+                },
+            )
     }
 
     fn any_record() -> impl Strategy<Value = MetadataRecord> {
@@ -493,6 +556,8 @@ mod tests {
             (".{1,12}", any_mechanism()).prop_map(|(user, mechanism)| {
                 MetadataRecord::ScramCredentialRemoved { user, mechanism }
             }),
+            any_acl().prop_map(MetadataRecord::AclAdded),
+            any_acl().prop_map(MetadataRecord::AclRemoved),
             (any::<i32>(), any::<i64>(), any::<u64>()).prop_map(|(epoch, wall_ms, cut_bytes)| {
                 MetadataRecord::JournalEpoch {
                     epoch,
@@ -608,6 +673,21 @@ mod tests {
         expected.extend([9; 16]);
         expected.extend([0, 0, 0, 2]);
         expected.extend([0, 0, 0, 0, 0, 0, 1, 2]);
+        assert_eq!(record.value(), expected);
+
+        let record = MetadataRecord::AclAdded(Acl {
+            resource_type: ResourceType::TransactionalId,
+            name: "billing".into(),
+            pattern_type: PatternType::Prefixed,
+            principal: "User:al".into(),
+            host: "*".into(),
+            operation: Operation::Write,
+            permission: Permission::Allow,
+        });
+        assert_eq!(record.key(), [0, 14, 0, 0]);
+        let mut expected = vec![0, 0, 0, 31, 5, 4];
+        expected.extend(b"\0\0\0\x07billing\0\0\0\x07User:al\0\0\0\x01*");
+        expected.extend([4, 3]);
         assert_eq!(record.value(), expected);
     }
 }

@@ -10,7 +10,7 @@ use tidemark_types::ErrorCode;
 
 use crate::Refusal;
 use crate::image::MetadataImage;
-use crate::record::{MetadataRecord, SCRAM_LEVEL};
+use crate::record::{MetadataRecord, SECURITY_LEVEL};
 
 /// Longer names are refused; Kafka has no limit but the record's.
 pub const MAX_USER_BYTES: usize = 255;
@@ -185,7 +185,7 @@ impl MetadataImage {
 
     /// The record that comes before the first one of this kind in a directory that is older.
     pub fn scram_level_record(&self) -> Option<MetadataRecord> {
-        let level = SCRAM_LEVEL;
+        let level = SECURITY_LEVEL;
         (self.feature_level() < level).then_some(MetadataRecord::FeatureLevel { level })
     }
 }

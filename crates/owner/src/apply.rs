@@ -200,6 +200,7 @@ impl Owner {
         if let Some(undo) = &mut self.undo {
             undo.note(Before::Metadata(Box::new(self.metadata.clone())));
         }
+        let mut is_told = false;
         for record in records {
             if let MetadataRecord::TopicDeleted { id } = &record
                 && let Some(topic) = self.metadata.topic_by_id(*id)
@@ -215,7 +216,9 @@ impl Owner {
             };
             self.metadata.apply(&record);
             self.apply_to_partitions(index, header, &record, had_partitions, observations)?;
-            if !matches!(record, MetadataRecord::ProducersExpired { .. }) {
+            // Once for all records of a batch.
+            if !matches!(record, MetadataRecord::ProducersExpired { .. }) && !is_told {
+                is_told = true;
                 observations.push(Observation::MetadataChanged);
             }
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidemark_authorizer::{Acl, AclFilter};
 use tidemark_group_coordinator::{
     DescribedGroup, FetchedOffset, HeartbeatRequest, JoinReply, JoinRequest, LeaveReply,
     LeaveRequest, ListedGroup, OffsetCommitRequest, SyncReply, SyncRequest,
@@ -61,6 +62,8 @@ pub enum Command {
     CreatePartitions(CreatePartitions),
     AlterConfigs(AlterConfigs),
     AlterScram(AlterScram),
+    CreateAcls(Vec<Acl>),
+    DeleteAcls(Vec<AclFilter>),
     DeleteTopics(DeleteTopics),
     DeleteRecords(DeleteRecords),
     /// Retention has found records that are expired. Has no reply.
@@ -87,9 +90,10 @@ pub enum Command {
     WriteTxnMarkers(WriteTxnMarkers),
     Inspect(Inspect),
     AbortTransaction(AbortTransaction),
-    /// A transactional request, with the connection that it came on.
+    /// A request of a producer, with the connection that it came on and whose that is.
     On {
         connection: ConnectionId,
+        principal: Arc<str>,
         command: Box<Command>,
     },
     /// A deadline is due: end what has timed out. Has no reply.
@@ -139,6 +143,10 @@ pub enum Reply {
     AlterConfigs(Vec<Result<(), Refusal>>),
     /// One result per user: those that succeeded, then those that were refused.
     AlterScram(Vec<(String, Result<(), Refusal>)>),
+    /// One result per ACL of the request, in its order.
+    CreateAcls(Vec<Result<(), Refusal>>),
+    /// Per filter of the request, in its order: what was removed.
+    DeleteAcls(Vec<Result<Vec<Acl>, Refusal>>),
     DeleteTopics(Vec<DeletedTopic>),
     /// Per partition of the request, in its order: its low watermark.
     DeleteRecords(Vec<Result<i64, ErrorCode>>),

@@ -52,8 +52,13 @@ pub struct OwnerOptions {
     /// enrolled in it, up to `transaction_max_timeout_ms` from its start.
     pub renew_leases: bool,
     pub exclusive: ExclusiveOptions,
+    /// `max.acls`.
+    pub max_acls: usize,
     /// `transaction.connection.guard`.
     pub guard_connections: bool,
+    /// `transactional.id.owner=first`: a transactional id is its first principal's, until it is
+    /// forgotten.
+    pub own_transactional_ids: bool,
     /// Producer ids are recorded in blocks of this many.
     pub producer_id_block: i64,
     pub groups: tidemark_group_coordinator::GroupConfig,

@@ -92,6 +92,8 @@ impl Reply {
                     .map(|(user, _)| (user, Err(not_the_controller())))
                     .collect(),
             ),
+            Reply::CreateAcls(all) => Reply::CreateAcls(refusals(all)),
+            Reply::DeleteAcls(all) => Reply::DeleteAcls(refusals(all)),
             Reply::NoteRefused => Reply::NoteRefused,
             Reply::AbortTransaction(_) => Reply::AbortTransaction(Err(CODE)),
             Reply::Settle
@@ -103,7 +105,7 @@ impl Reply {
     }
 }
 
-fn refusals(all: Vec<Result<(), Refusal>>) -> Vec<Result<(), Refusal>> {
+fn refusals<T>(all: Vec<Result<T, Refusal>>) -> Vec<Result<T, Refusal>> {
     all.iter().map(|_| Err(not_the_controller())).collect()
 }
 

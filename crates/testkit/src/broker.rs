@@ -231,10 +231,21 @@ impl TestBroker {
 
     /// A new connection within the process, from an address of the test's choice.
     pub fn client_from(&self, peer: SocketAddr) -> RawClient {
+        self.client_of("User:ANONYMOUS", peer)
+    }
+
+    /// A new connection within the process, of a client that has said who it is: `User:NAME`.
+    pub fn client_as(&self, principal: &str) -> RawClient {
+        let peer = "127.0.0.1:40000".parse().expect("an address");
+        self.client_of(principal, peer)
+    }
+
+    /// As [`TestBroker::client_as`], from an address of the test's choice.
+    pub fn client_of(&self, principal: &str, peer: SocketAddr) -> RawClient {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let info = ConnectionInfo {
             sasl: None,
-            principal: Arc::from("User:ANONYMOUS"),
+            principal: Arc::from(principal),
             peer,
             local: self.address(),
             listener: Arc::from("PLAINTEXT"),

@@ -130,6 +130,9 @@ api_table! {
     EndTxn = 26, decodes 0..=5, flexible 3, serves 0..=5, advertised from 0;
     WriteTxnMarkers = 27, decodes 1..=1, flexible 1, serves 1..=1, advertised from 1;
     TxnOffsetCommit = 28, decodes 0..=5, flexible 3, serves 0..=5, advertised from 0;
+    DescribeAcls = 29, decodes 1..=3, flexible 2, serves 1..=3, advertised from 1;
+    CreateAcls = 30, decodes 1..=3, flexible 2, serves 1..=3, advertised from 1;
+    DeleteAcls = 31, decodes 1..=3, flexible 2, serves 1..=3, advertised from 1;
     DescribeConfigs = 32, decodes 1..=4, flexible 4, serves 1..=4, advertised from 1;
     AlterConfigs = 33, decodes 0..=2, flexible 2, serves 0..=2, advertised from 0;
     DescribeLogDirs = 35, decodes 1..=4, flexible 2, serves 1..=4, advertised from 1;

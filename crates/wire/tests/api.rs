@@ -34,7 +34,8 @@ fn codec() -> Vec<Codec> {
         SaslHandshakeRequest ApiVersionsRequest CreateTopicsRequest DeleteTopicsRequest
         DeleteRecordsRequest InitProducerIdRequest OffsetForLeaderEpochRequest
         AddPartitionsToTxnRequest AddOffsetsToTxnRequest EndTxnRequest WriteTxnMarkersRequest
-        TxnOffsetCommitRequest DescribeConfigsRequest AlterConfigsRequest DescribeLogDirsRequest SaslAuthenticateRequest
+        TxnOffsetCommitRequest DescribeAclsRequest CreateAclsRequest DeleteAclsRequest
+        DescribeConfigsRequest AlterConfigsRequest DescribeLogDirsRequest SaslAuthenticateRequest
         CreatePartitionsRequest DeleteGroupsRequest IncrementalAlterConfigsRequest
         OffsetDeleteRequest DescribeUserScramCredentialsRequest AlterUserScramCredentialsRequest
         DescribeClusterRequest DescribeProducersRequest

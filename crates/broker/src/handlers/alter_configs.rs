@@ -1,13 +1,13 @@
 //! AlterConfigs (33), v0-v2: a topic's or broker's whole set of own configs. What is not named goes
 //! back to its default, which is why clients have IncrementalAlterConfigs since.
 //!
-//! v1 throttling; v2 flexible.
+//! v1 throttling; v2 flexible. AlterConfigs on each topic, or on the cluster.
 
 use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
 use kafka_protocol::messages::{AlterConfigsRequest, AlterConfigsResponse};
 use tidemark_owner::Alteration;
 
-use super::config_resources::{Named, Resource, alter};
+use super::config_resources::{Asked, Named, alter};
 use super::{Cx, Pending};
 
 pub(crate) async fn handle(cx: Cx, request: AlterConfigsRequest) -> Pending {
@@ -19,7 +19,7 @@ pub(crate) async fn handle(cx: Cx, request: AlterConfigsRequest) -> Pending {
                 let value = config.value.as_deref().unwrap_or_default();
                 (config.name.to_string(), value.to_owned())
             });
-            Resource {
+            Asked {
                 kind: asked.resource_type,
                 name: asked.resource_name.to_string(),
                 alteration: Ok(Alteration::Replacement(configs.collect())),

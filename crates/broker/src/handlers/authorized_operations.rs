@@ -1,39 +1,61 @@
 //! What a client may do, where a response tells it (KIP-430). Without an authorizer that is everything
 //! the kind of resource knows, as in Kafka.
 
+use tidemark_authorizer::Operation;
+
+use crate::authorize::{Resource, Rights};
+
 /// The field's value where it was not asked for.
 pub(crate) const NOT_ASKED: i32 = i32::MIN;
 
-const READ: i32 = 1 << 3;
-const WRITE: i32 = 1 << 4;
-const CREATE: i32 = 1 << 5;
-const DELETE: i32 = 1 << 6;
-const ALTER: i32 = 1 << 7;
-const DESCRIBE: i32 = 1 << 8;
-const CLUSTER_ACTION: i32 = 1 << 9;
-const DESCRIBE_CONFIGS: i32 = 1 << 10;
-const ALTER_CONFIGS: i32 = 1 << 11;
-const IDEMPOTENT_WRITE: i32 = 1 << 12;
+const TOPIC: [Operation; 8] = [
+    Operation::Read,
+    Operation::Write,
+    Operation::Create,
+    Operation::Delete,
+    Operation::Alter,
+    Operation::Describe,
+    Operation::DescribeConfigs,
+    Operation::AlterConfigs,
+];
+const GROUP: [Operation; 5] = [
+    Operation::Read,
+    Operation::Delete,
+    Operation::Describe,
+    Operation::DescribeConfigs,
+    Operation::AlterConfigs,
+];
+const CLUSTER: [Operation; 7] = [
+    Operation::Create,
+    Operation::Alter,
+    Operation::Describe,
+    Operation::ClusterAction,
+    Operation::DescribeConfigs,
+    Operation::AlterConfigs,
+    Operation::IdempotentWrite,
+];
 
-const TOPIC: i32 =
-    READ | WRITE | CREATE | DELETE | ALTER | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS;
-const GROUP: i32 = READ | DELETE | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS;
-const CLUSTER: i32 = CREATE
-    | ALTER
-    | DESCRIBE
-    | CLUSTER_ACTION
-    | DESCRIBE_CONFIGS
-    | ALTER_CONFIGS
-    | IDEMPOTENT_WRITE;
-
-pub(crate) const fn of_topic(asked: bool) -> i32 {
-    if asked { TOPIC } else { NOT_ASKED }
+pub(crate) fn of_topic(rights: &Rights<'_>, name: &str, asked: bool) -> i32 {
+    match asked {
+        true => rights.operations(Resource::Topic(name), &TOPIC),
+        false => NOT_ASKED,
+    }
 }
 
-pub(crate) const fn of_group(asked: bool) -> i32 {
-    if asked { GROUP } else { NOT_ASKED }
+pub(crate) fn of_group(rights: &Rights<'_>, id: &str, asked: bool) -> i32 {
+    match asked {
+        true => rights.operations(Resource::Group(id), &GROUP),
+        false => NOT_ASKED,
+    }
 }
 
-pub(crate) const fn of_cluster(asked: bool) -> i32 {
-    if asked { CLUSTER } else { NOT_ASKED }
+/// Nothing, for whoever may not describe the cluster.
+pub(crate) fn of_cluster(rights: &Rights<'_>, asked: bool) -> i32 {
+    if !asked {
+        return NOT_ASKED;
+    }
+    match rights.may(Operation::Describe, Resource::Cluster) {
+        true => rights.operations(Resource::Cluster, &CLUSTER),
+        false => 0,
+    }
 }

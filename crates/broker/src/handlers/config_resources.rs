@@ -4,9 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kafka_protocol::protocol::StrBytes;
+use tidemark_authorizer::Operation;
 use tidemark_metadata::Refusal;
 use tidemark_owner::{AlterConfigs, AlterResource, Alteration, Command, ConfigResource, Reply};
 use tidemark_types::{ErrorCode, NodeId};
+
+use crate::authorize::Resource;
 
 use super::{Cx, Outcome, Pending, text, wrong_reply};
 
@@ -14,7 +17,7 @@ pub(crate) const TOPIC: i8 = 2;
 pub(crate) const BROKER: i8 = 4;
 
 /// One resource whose configs are to be altered.
-pub(crate) struct Resource {
+pub(crate) struct Asked {
     pub kind: i8,
     pub name: String,
     /// The configs that are named, in the order of the request.
@@ -51,7 +54,7 @@ impl From<Result<(), Refusal>> for Altered {
 /// Alters what may be altered and answers with one result per resource, in their order.
 pub(crate) async fn alter(
     cx: Cx,
-    resources: Vec<Resource>,
+    resources: Vec<Asked>,
     validate_only: bool,
     respond: impl FnOnce(&Cx, Vec<Altered>) -> Outcome + Send + 'static,
 ) -> Pending {
@@ -64,7 +67,7 @@ pub(crate) async fn alter(
         .iter()
         .map(
             |resource| match times_named[&(resource.kind, &*resource.name)] {
-                1 => check(&cx, resource),
+                1 => check(&cx, resource).and_then(|named| permit(&cx, named)),
                 _ => Err(invalid(
                     "Each resource must appear at most once.".to_owned(),
                 )),
@@ -109,7 +112,7 @@ pub(crate) async fn alter(
     .await
 }
 
-fn check(cx: &Cx, resource: &Resource) -> Result<ConfigResource, Refusal> {
+fn check(cx: &Cx, resource: &Asked) -> Result<ConfigResource, Refusal> {
     let mut names = BTreeSet::new();
     if !resource.configs.iter().all(|c| names.insert(&c.name)) {
         return Err(invalid("Error due to duplicate config keys".to_owned()));
@@ -126,6 +129,26 @@ fn check(cx: &Cx, resource: &Resource) -> Result<ConfigResource, Refusal> {
         TOPIC => Ok(ConfigResource::Topic(resource.name.clone())),
         BROKER => broker(cx, &resource.name).map(ConfigResource::Broker),
         other => Err(invalid(format!("Unknown resource type {other}"))),
+    }
+}
+
+/// AlterConfigs on the topic, or on the cluster for what is a broker's.
+fn permit(cx: &Cx, named: ConfigResource) -> Result<ConfigResource, Refusal> {
+    let (resource, error, message) = match &named {
+        ConfigResource::Topic(name) => (
+            Resource::Topic(name),
+            ErrorCode::TopicAuthorizationFailed,
+            "Topic authorization failed.",
+        ),
+        ConfigResource::Broker(_) => (
+            Resource::Cluster,
+            ErrorCode::ClusterAuthorizationFailed,
+            "Cluster authorization failed.",
+        ),
+    };
+    match cx.may(Operation::AlterConfigs, resource) {
+        true => Ok(named),
+        false => Err((error, message.to_owned())),
     }
 }
 

@@ -1,13 +1,17 @@
 //! CreatePartitions (37), v0-v3: topics get more partitions (KIP-195).
 //!
-//! v2 flexible; v3 THROTTLING_QUOTA_EXCEEDED (never sent).
+//! v2 flexible; v3 THROTTLING_QUOTA_EXCEEDED (never sent). Alter on each topic.
 
 use std::collections::BTreeMap;
 
+use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use kafka_protocol::messages::{CreatePartitionsRequest, CreatePartitionsResponse, TopicName};
+use tidemark_authorizer::Operation;
 use tidemark_owner::{Command, CreatePartitions, GrowTopic, Reply};
 use tidemark_types::ErrorCode;
+
+use crate::authorize::Resource;
 
 use super::{Cx, Pending, text, wrong_reply};
 
@@ -16,10 +20,14 @@ pub(crate) async fn handle(cx: Cx, request: CreatePartitionsRequest) -> Pending 
     for topic in &request.topics {
         *times_named.entry(topic.name.clone()).or_default() += 1;
     }
-    let topics: Vec<GrowTopic> = request
-        .topics
+    let rights = cx.rights();
+    let may =
+        |topic: &CreatePartitionsTopic| rights.may(Operation::Alter, Resource::Topic(&topic.name));
+    let once = request.topics.into_iter();
+    let once = once.filter(|topic| times_named[&topic.name] == 1);
+    let (permitted, forbidden): (Vec<_>, Vec<_>) = once.partition(may);
+    let topics: Vec<GrowTopic> = permitted
         .into_iter()
-        .filter(|topic| times_named[&topic.name] == 1)
         .map(|topic| GrowTopic {
             name: topic.name.to_string(),
             count: topic.count,
@@ -55,7 +63,14 @@ pub(crate) async fn handle(cx: Cx, request: CreatePartitionsRequest) -> Pending 
                 .with_error_code(ErrorCode::InvalidRequest.code())
                 .with_error_message(Some(text("Duplicate topic name.")))
         });
+        let forbidden = forbidden.into_iter().map(|topic| {
+            CreatePartitionsTopicResult::default()
+                .with_name(topic.name)
+                .with_error_code(ErrorCode::TopicAuthorizationFailed.code())
+                .with_error_message(None)
+        });
         let results = repeated
+            .chain(forbidden)
             .chain(names.iter().map(|name| {
                 let result =
                     CreatePartitionsTopicResult::default().with_name(TopicName(text(name)));

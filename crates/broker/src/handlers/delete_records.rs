@@ -1,6 +1,6 @@
 //! DeleteRecords (21), v0-v2: the records below an offset go, partition by partition (KIP-107).
 //!
-//! v2 flexible. The timeout counts for nothing: there are no followers to wait for.
+//! v2 flexible. Delete on each topic. The timeout counts for nothing: there are no followers to wait for.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use kafka_protocol::messages::delete_records_response::{
     DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
 };
 use kafka_protocol::messages::{DeleteRecordsRequest, DeleteRecordsResponse, TopicName};
+use tidemark_authorizer::Operation;
 use tidemark_owner::{Command, DeleteRecords, MAX_LOG_START_MOVES, Reply};
 use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicPartitionId};
 use tokio::sync::oneshot;
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 use super::{Cx, Pending, wrong_reply};
 use crate::admission::Wants;
 use crate::audit::tell_change;
+use crate::authorize::Resource;
 use crate::shared::ADMISSION_PATIENCE;
 
 /// With an error there is no low watermark.
@@ -30,8 +32,12 @@ pub(crate) async fn handle(cx: Cx, request: DeleteRecordsRequest) -> Pending {
     let mut admitted = Vec::new();
     {
         let view = cx.shared.read();
+        let rights = cx.rights();
         for (name, partitions) in &asked {
-            let found = find(&view, name);
+            let found = match rights.may(Operation::Delete, Resource::Topic(name)) {
+                true => find(&view, name),
+                false => Err(ErrorCode::TopicAuthorizationFailed),
+            };
             for (partition, offset) in partitions {
                 match found {
                     Ok(id) => admitted.push((TopicPartitionId::new(id, *partition), *offset)),

@@ -1,13 +1,19 @@
 //! DeleteTopics (20), v1-v6: deletes topics and the offsets that groups committed for them.
 //!
 //! v4 flexible; v5 an error message; v6 by topic id.
+//!
+//! Delete on the cluster, or on each topic. Who may not describe a topic does not hear whether there is
+//! one of that name, nor the name of an id.
 
 use std::collections::BTreeMap;
 
 use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
 use kafka_protocol::messages::{DeleteTopicsRequest, DeleteTopicsResponse, TopicName};
+use tidemark_authorizer::Operation;
 use tidemark_owner::{Command, DeleteTopic, DeleteTopics, DeletedTopic, Reply};
 use tidemark_types::{ErrorCode, TopicId};
+
+use crate::authorize::Resource;
 
 use super::{Cx, Outcome, Pending, text, uuid, wrong_reply};
 
@@ -19,6 +25,7 @@ pub(crate) async fn handle(cx: Cx, request: DeleteTopicsRequest) -> Pending {
         topics,
         mut answered,
     } = sort_out(&request);
+    let topics = permitted(&cx, topics, &mut answered);
     let by_id: Vec<bool> = topics
         .iter()
         .map(|topic| matches!(topic, DeleteTopic::Id(_)))
@@ -39,6 +46,63 @@ pub(crate) async fn handle(cx: Cx, request: DeleteTopicsRequest) -> Pending {
         cx.answer(&DeleteTopicsResponse::default().with_responses(responses.collect()))
     })
     .await
+}
+
+/// Answers what the client may not delete, and leaves the rest to the owner: nothing is asked of it
+/// without the right, also what does not exist yet.
+fn permitted(
+    cx: &Cx,
+    topics: Vec<DeleteTopic>,
+    answered: &mut Vec<DeletedTopic>,
+) -> Vec<DeleteTopic> {
+    let rights = cx.rights();
+    if !rights.are_judged() || rights.might(Operation::Delete, Resource::Cluster) {
+        return topics;
+    }
+    let image = cx.shared.read().image;
+    let refuse = |topic: &DeleteTopic| {
+        let found = match topic {
+            DeleteTopic::Name(name) => image.topic(name),
+            DeleteTopic::Id(id) => image.topic_by_id(*id),
+        };
+        let name = match topic {
+            DeleteTopic::Name(name) => Some(name.as_str()),
+            DeleteTopic::Id(_) => found.map(|topic| &*topic.name),
+        };
+        let describes =
+            name.is_some_and(|name| rights.might(Operation::Describe, Resource::Topic(name)));
+        if let Some(name) = name
+            && rights.may(Operation::Delete, Resource::Topic(name))
+            && (describes || matches!(topic, DeleteTopic::Id(_)))
+        {
+            return None;
+        }
+        let error = match topic {
+            DeleteTopic::Id(_) if found.is_none() => ErrorCode::UnknownTopicId,
+            DeleteTopic::Name(_) if describes && found.is_none() => {
+                ErrorCode::UnknownTopicOrPartition
+            }
+            _ => ErrorCode::TopicAuthorizationFailed,
+        };
+        let (shown, id) = match topic {
+            DeleteTopic::Name(name) => (Some(name.clone()), TopicId::ZERO),
+            DeleteTopic::Id(id) => (name.filter(|_| describes).map(str::to_owned), *id),
+        };
+        Some(DeletedTopic {
+            name: shown,
+            id,
+            error,
+            message: None,
+        })
+    };
+    let mut permitted = Vec::with_capacity(topics.len());
+    for topic in topics {
+        match refuse(&topic) {
+            Some(refused) => answered.push(refused),
+            None => permitted.push(topic),
+        }
+    }
+    permitted
 }
 
 /// What the owner answers for a topic that is named twice.

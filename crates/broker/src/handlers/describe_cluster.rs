@@ -1,7 +1,7 @@
 //! DescribeCluster (60), v0-v2: the brokers and the cluster's id (KIP-700).
 //!
 //! v1 which kind of endpoint is asked about (KIP-919): here are brokers only. v2 fenced brokers
-//! (KIP-1073), of which there are none.
+//! (KIP-1073), of which there are none. Nothing is needed for it but to be told the operations.
 
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use kafka_protocol::messages::{BrokerId, DescribeClusterRequest, DescribeClusterResponse};
@@ -55,5 +55,5 @@ fn describe(cx: &Cx, asks_operations: bool) -> DescribeClusterResponse {
                 .with_host(text(&host))
                 .with_port(port),
         ])
-        .with_cluster_authorized_operations(of_cluster(asks_operations))
+        .with_cluster_authorized_operations(of_cluster(&cx.rights(), asks_operations))
 }

@@ -1,6 +1,7 @@
 //! DescribeConfigs (32), v1-v4: every setting of a topic or of this broker, with its source.
 //!
 //! v1 synonyms and sources (KIP-226); v3 types and documentation (KIP-569); v4 flexible.
+//! DescribeConfigs on each topic, or on the cluster for a broker's.
 
 use kafka_protocol::messages::DescribeConfigsRequest;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -8,11 +9,14 @@ use kafka_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResponse, DescribeConfigsResult,
     DescribeConfigsSynonym,
 };
+use tidemark_authorizer::Operation;
 use tidemark_metadata::{
     ConfigEntry, describe_every_broker, describe_topic_configs, overlay_dynamic,
     validate_topic_name,
 };
 use tidemark_types::{CLUSTER_METADATA, ErrorCode};
+
+use crate::authorize::{Resource, Rights};
 
 use super::{Cx, Pending, text};
 
@@ -20,6 +24,7 @@ const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 
 pub(crate) fn handle(cx: &Cx, request: &DescribeConfigsRequest) -> Pending {
+    let rights = cx.rights();
     let results = request
         .resources
         .iter()
@@ -27,7 +32,7 @@ pub(crate) fn handle(cx: &Cx, request: &DescribeConfigsRequest) -> Pending {
             let answer = DescribeConfigsResult::default()
                 .with_resource_type(resource.resource_type)
                 .with_resource_name(resource.resource_name.clone());
-            match find(cx, resource) {
+            match permit(&rights, resource).and_then(|()| find(cx, resource)) {
                 Err((error, message)) => answer
                     .with_error_code(error.code())
                     .with_error_message(Some(text(&message))),
@@ -46,6 +51,27 @@ pub(crate) fn handle(cx: &Cx, request: &DescribeConfigsRequest) -> Pending {
         })
         .collect();
     Pending::Ready(cx.answer(&DescribeConfigsResponse::default().with_results(results)))
+}
+
+fn permit(rights: &Rights<'_>, asked: &DescribeConfigsResource) -> Result<(), (ErrorCode, String)> {
+    let (resource, error, message) = match asked.resource_type {
+        TOPIC => (
+            Resource::Topic(&asked.resource_name),
+            ErrorCode::TopicAuthorizationFailed,
+            "Topic authorization failed.",
+        ),
+        BROKER => (
+            Resource::Cluster,
+            ErrorCode::ClusterAuthorizationFailed,
+            "Cluster authorization failed.",
+        ),
+        // There is none of another kind.
+        _ => return Ok(()),
+    };
+    match rights.may(Operation::DescribeConfigs, resource) {
+        true => Ok(()),
+        false => Err((error, message.to_owned())),
+    }
 }
 
 fn find(

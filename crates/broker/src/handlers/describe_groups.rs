@@ -1,37 +1,51 @@
 //! DescribeGroups (15), v0-v6: state and members of groups. A group that does not exist is "Dead".
 //!
 //! v1 throttling; v3 authorised operations; v4 static members; v5 flexible; v6 a
-//! group that does not exist is an error (KIP-1043).
+//! group that does not exist is an error (KIP-1043). Describe on each group.
 
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use kafka_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse, GroupId};
+use tidemark_authorizer::Operation;
 use tidemark_group_coordinator::{self as group, GroupState};
 use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;
 
+use crate::authorize::Resource;
+
 use super::{Cx, Pending, authorized_operations, text, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: DescribeGroupsRequest) -> Pending {
-    let ids = request.groups.iter().map(|id| id.to_string()).collect();
-    let operations = authorized_operations::of_group(request.include_authorized_operations);
-    cx.call(Command::DescribeGroups(ids), move |cx, reply| {
-        let groups = match reply {
+    let rights = cx.rights();
+    let may = |id: &GroupId| rights.may(Operation::Describe, Resource::Group(id));
+    let (ids, forbidden): (Vec<_>, Vec<_>) = request.groups.into_iter().partition(may);
+    let asked = request.include_authorized_operations;
+    let names = ids.iter().map(|id| id.to_string()).collect();
+    cx.call(Command::DescribeGroups(names), move |cx, reply| {
+        let refuse = |id, code: ErrorCode| {
+            DescribedGroup::default()
+                .with_error_code(code.code())
+                .with_group_id(id)
+        };
+        let rights = cx.rights();
+        let described: Vec<DescribedGroup> = match reply {
             Some(Reply::DescribeGroups(groups)) => groups
                 .into_iter()
-                .map(|group| respond(cx.version(), operations, group))
-                .collect(),
-            Some(other) => wrong_reply(other),
-            None => request
-                .groups
-                .iter()
-                .map(|id| {
-                    DescribedGroup::default()
-                        .with_error_code(ErrorCode::CoordinatorNotAvailable.code())
-                        .with_group_id(id.clone())
+                .map(|group| {
+                    let operations =
+                        authorized_operations::of_group(&rights, &group.group_id, asked);
+                    respond(cx.version(), operations, group)
                 })
                 .collect(),
+            Some(other) => wrong_reply(other),
+            None => (ids.into_iter())
+                .map(|id| refuse(id, ErrorCode::CoordinatorNotAvailable))
+                .collect(),
         };
-        cx.answer(&DescribeGroupsResponse::default().with_groups(groups))
+        let forbidden = forbidden.into_iter();
+        let groups = forbidden
+            .map(|id| refuse(id, ErrorCode::GroupAuthorizationFailed))
+            .chain(described);
+        cx.answer(&DescribeGroupsResponse::default().with_groups(groups.collect()))
     })
     .await
 }

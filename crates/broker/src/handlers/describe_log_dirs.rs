@@ -2,6 +2,7 @@
 //!
 //! v2 flexible; v3 an error of the whole; v4 the size of the file system (KIP-827). There is one
 //! directory, and nothing moves between directories: no partition is a future one, none lags.
+//! Describe on the cluster.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,13 @@ use kafka_protocol::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
 };
 use kafka_protocol::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse, TopicName};
+use tidemark_authorizer::Operation;
 use tidemark_metadata::TopicImage;
-use tidemark_types::TopicPartitionId;
+use tidemark_types::{ErrorCode, TopicPartitionId};
 use tracing::warn;
 
 use super::{Cx, Pending, text};
+use crate::authorize::Resource;
 use crate::shared::View;
 
 /// In place of a size that is not known.
@@ -21,6 +24,14 @@ const UNKNOWN_BYTES: i64 = -1;
 
 pub(crate) fn handle(cx: Cx, request: DescribeLogDirsRequest) -> Pending {
     Pending::later(async move {
+        if !cx.may(Operation::Describe, Resource::Cluster) {
+            // Before v3 there is no place for the error: there are no directories.
+            let refused = DescribeLogDirsResponse::default();
+            return cx.answer(&match cx.version() {
+                3.. => refused.with_error_code(ErrorCode::ClusterAuthorizationFailed.code()),
+                _ => refused,
+            });
+        }
         // It asks the file system.
         let response = tokio::task::block_in_place(|| describe(&cx, &request));
         cx.answer(&response)

@@ -1,10 +1,11 @@
 //! DescribeProducers (61), v0: who has written to a partition, and since where a transaction is
-//! open (KIP-664). `kafka-transactions find-hanging` looks here.
+//! open (KIP-664). `kafka-transactions find-hanging` looks here. Read on each topic.
 
 use kafka_protocol::messages::describe_producers_response::{
     PartitionResponse, ProducerState, TopicResponse,
 };
 use kafka_protocol::messages::{DescribeProducersRequest, DescribeProducersResponse, ProducerId};
+use tidemark_authorizer::Operation;
 use tidemark_metadata::validate_topic_name;
 use tidemark_owner::{Command, DescribedProducer, Reply};
 use tidemark_types::ErrorCode;
@@ -16,8 +17,9 @@ const NO_TRANSACTION: i64 = -1;
 
 pub(crate) async fn handle(cx: Cx, request: DescribeProducersRequest) -> Pending {
     let topics = request.topics;
-    let partitions = topics
-        .iter()
+    let forbidden = (cx.rights()).forbidden(Operation::Read, topics.iter().map(|t| &*t.name));
+    let partitions = forbidden
+        .others(&topics)
         .flat_map(|topic| {
             let partitions = topic.partition_indexes.iter();
             partitions.map(|partition| (topic.name.to_string(), *partition))
@@ -31,10 +33,13 @@ pub(crate) async fn handle(cx: Cx, request: DescribeProducersRequest) -> Pending
             None => vec![Err(ErrorCode::NotLeaderOrFollower); count],
         };
         let mut described = described.into_iter();
-        let topics = topics.into_iter().map(|topic| {
+        let topics = topics.into_iter().enumerate().map(|(nth, topic)| {
             let invalid = validate_topic_name(&topic.name).is_err();
             let partitions = topic.partition_indexes.into_iter().map(|index| {
-                let described = described.next().expect("one result per partition");
+                let described = match forbidden.has(nth) {
+                    true => Err(ErrorCode::TopicAuthorizationFailed),
+                    false => described.next().expect("one result per partition"),
+                };
                 let described = match invalid {
                     true => Err(ErrorCode::InvalidTopicException),
                     false => described,

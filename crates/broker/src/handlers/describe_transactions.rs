@@ -1,4 +1,5 @@
-//! DescribeTransactions (65), v0: state, partitions and times of transactional ids (KIP-664).
+//! DescribeTransactions (65), v0: state, partitions and times of transactional ids (KIP-664). Describe on each id;
+//! topics that the client may not describe are left out.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +8,38 @@ use kafka_protocol::messages::{
     DescribeTransactionsRequest, DescribeTransactionsResponse, ProducerId, TopicName,
     TransactionalId,
 };
+use tidemark_authorizer::Operation;
 use tidemark_owner::{Command, DescribedTransaction, Reply};
 use tidemark_types::ErrorCode;
+
+use crate::authorize::{Resource, Rights};
 
 use super::{Cx, Pending, text, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: DescribeTransactionsRequest) -> Pending {
     let ids = request.transactional_ids;
-    let names = ids.iter().map(|id| id.to_string()).collect();
+    let rights = cx.rights();
+    let may = |id: &TransactionalId| rights.may(Operation::Describe, Resource::TransactionalId(id));
+    let forbidden: Vec<bool> = ids.iter().map(|id| !may(id)).collect();
+    let asked = ids.iter().zip(&forbidden).filter(|(_, is)| !**is);
+    let names: Vec<String> = asked.map(|(id, _)| id.to_string()).collect();
+    let count = names.len();
     cx.call(Command::DescribeTransactions(names), move |cx, reply| {
         let described = match reply {
             Some(Reply::DescribeTransactions(described)) => described,
             Some(other) => wrong_reply(other),
-            None => vec![Err(ErrorCode::CoordinatorNotAvailable); ids.len()],
+            None => vec![Err(ErrorCode::CoordinatorNotAvailable); count],
         };
-        let states = ids.into_iter().zip(described);
-        let states = states.map(|(id, described)| respond(id, described));
+        let mut described = described.into_iter();
+        let rights = cx.rights();
+        let states = ids.into_iter().zip(forbidden);
+        let states = states.map(|(id, is_forbidden)| {
+            let described = match is_forbidden {
+                true => Err(ErrorCode::TransactionalIdAuthorizationFailed),
+                false => described.next().expect("one result per id"),
+            };
+            respond(&rights, id, described)
+        });
         cx.answer(
             &DescribeTransactionsResponse::default().with_transaction_states(states.collect()),
         )
@@ -31,6 +48,7 @@ pub(crate) async fn handle(cx: Cx, request: DescribeTransactionsRequest) -> Pend
 }
 
 fn respond(
+    rights: &Rights<'_>,
     id: TransactionalId,
     described: Result<DescribedTransaction, ErrorCode>,
 ) -> TransactionState {
@@ -43,6 +61,7 @@ fn respond(
     for (topic, partition) in &described.partitions {
         topics.entry(topic).or_default().push(*partition);
     }
+    topics.retain(|topic, _| rights.might(Operation::Describe, Resource::Topic(topic)));
     let topics = topics.into_iter().map(|(topic, partitions)| {
         TopicData::default()
             .with_topic(TopicName(text(topic)))

@@ -3,18 +3,26 @@
 //! Answered when all its markers are durable and visible: whoever reads afterwards sees it, and the
 //! next transaction never meets CONCURRENT_TRANSACTIONS. v2 PRODUCER_FENCED
 //! (KIP-588); v3 flexible; v4 TRANSACTION_ABORTABLE; v5 ends a version 2 transaction and carries the
-//! producer id and epoch of the next one (KIP-890).
+//! producer id and epoch of the next one (KIP-890). Write on the transactional id.
 
 use std::sync::Arc;
 
 use kafka_protocol::messages::{EndTxnRequest, EndTxnResponse};
+use tidemark_authorizer::Operation;
 use tidemark_owner::{Command, EndTxn, Reply};
 use tidemark_txn_coordinator::{Dialect, TxnApi, map_for_version};
 use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
 
+use crate::authorize::Resource;
+
 use super::{Cx, Pending, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: EndTxnRequest) -> Pending {
+    let id = Resource::TransactionalId(&request.transactional_id);
+    if !cx.may(Operation::Write, id) {
+        let code = ErrorCode::TransactionalIdAuthorizationFailed.code();
+        return Pending::Ready(cx.answer(&EndTxnResponse::default().with_error_code(code)));
+    }
     let command = Command::EndTxn(EndTxn {
         transactional_id: Arc::from(&**request.transactional_id),
         producer_id: ProducerId(request.producer_id.0),

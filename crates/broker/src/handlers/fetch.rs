@@ -5,6 +5,9 @@
 //! broker filters nothing for the client: a read_committed reader gets everything below the last
 //! stable offset, with the list of aborted transactions, and their markers.
 //!
+//! Read on each topic. Who says it is another broker needs ClusterAction for it, and then gets what a
+//! client gets (CVE-2018-1288).
+//!
 //! A fetch that finds less than min.bytes is parked on its partitions and woken by the publication
 //! that changes one of them; nothing polls.
 
@@ -14,6 +17,7 @@ use std::time::Duration;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::messages::fetch_request::{FetchPartition as Asked, FetchTopic as AskedTopic};
 use kafka_protocol::protocol::StrBytes;
+use tidemark_authorizer::Operation;
 use tidemark_partition_log::{LogError, PartitionLog, WaiterId};
 use tidemark_record_batch::{BatchHeader, Codec};
 use tidemark_types::{ErrorCode, LeaderEpoch, TopicId, TopicPartitionId, mutant};
@@ -22,6 +26,7 @@ use tokio::sync::Notify;
 use tracing::error;
 
 use super::{Cx, Outcome, Pending};
+use crate::authorize::Resource;
 use crate::fetch_sessions::{Closing, NO_SESSION, Opening, TopicKey, Wanted};
 use crate::memory::Held;
 use crate::shared::{Shared, View};
@@ -63,17 +68,20 @@ async fn fetch(cx: &Cx, request: FetchRequest) -> Result<(FetchResponse, Held), 
         let opening = opening(cx.version(), &request);
         shared.fetch_sessions.open(opening, now, name_of)?
     };
+    let rights = may_read(cx, &request, &wanted);
     let deadline = now + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0);
     let mut parked: Option<Parked> = None;
     let mut expired = request.max_wait_ms <= 0;
     let (read, held) = loop {
-        let found = match read_all(cx, &request, &wanted, Reads::TailOnly) {
+        let found = match read_all(cx, &request, &wanted, rights.as_deref(), Reads::TailOnly) {
             Some(found) => found,
             None => {
                 let _turn = shared.disk_reads.acquire().await;
-                tokio::task::block_in_place(|| read_all(cx, &request, &wanted, Reads::Disk))
-                    .expect("reads that may block are never put off")
+                tokio::task::block_in_place(|| {
+                    read_all(cx, &request, &wanted, rights.as_deref(), Reads::Disk)
+                })
+                .expect("reads that may block are never put off")
             }
         };
         if expired || found.must_answer || found.bytes >= min_bytes {
@@ -93,6 +101,39 @@ async fn fetch(cx: &Cx, request: FetchRequest) -> Result<(FetchResponse, Held), 
     let now = shared.clock.now();
     let closing = shared.fetch_sessions.close(context, wanted, &read, now)?;
     Ok((respond(topics, read, closing), held))
+}
+
+/// Whether each partition may be read; `None`: all of them. A topic of an id that means nothing is no
+/// secret.
+fn may_read(cx: &Cx, request: &FetchRequest, wanted: &[Wanted]) -> Option<Vec<bool>> {
+    let rights = cx.rights();
+    if !rights.are_judged() {
+        return None;
+    }
+    let replica_id = match cx.version() {
+        15.. => request.replica_state.replica_id.0,
+        _ => request.replica_id.0,
+    };
+    if replica_id >= 0 {
+        let may = rights.may(Operation::ClusterAction, Resource::Cluster);
+        return Some(vec![may; wanted.len()]);
+    }
+    let image = cx.shared.read().image;
+    // Partitions of a topic follow each other.
+    let mut last: Option<(&TopicKey, bool)> = None;
+    let may = wanted.iter().map(|wanted| match last {
+        Some((topic, may)) if *topic == wanted.topic => may,
+        _ => {
+            let name = match &wanted.topic {
+                TopicKey::Name(name) => Some(&**name),
+                TopicKey::Id(id) => image.topic_by_id(*id).map(|topic| &*topic.name),
+            };
+            let may = name.is_none_or(|name| rights.may(Operation::Read, Resource::Topic(name)));
+            last = Some((&wanted.topic, may));
+            may
+        }
+    });
+    Some(may.collect())
 }
 
 /// The request's session and partitions. Below v7 there are no sessions.
@@ -208,7 +249,13 @@ enum Reads {
 }
 
 /// Reads every partition that is wanted at one tick. `None`: it needs a disk and may not wait.
-fn read_all(cx: &Cx, request: &FetchRequest, wanted: &[Wanted], reads: Reads) -> Option<Found> {
+fn read_all(
+    cx: &Cx,
+    request: &FetchRequest,
+    wanted: &[Wanted],
+    rights: Option<&[bool]>,
+    reads: Reads,
+) -> Option<Found> {
     let view = cx.shared.read();
     let most = usize::try_from(request.max_bytes)
         .unwrap_or(0)
@@ -223,7 +270,14 @@ fn read_all(cx: &Cx, request: &FetchRequest, wanted: &[Wanted], reads: Reads) ->
         must_answer: false,
         logs: Vec::with_capacity(wanted.len()),
     };
-    for wanted in wanted {
+    for (nth, wanted) in wanted.iter().enumerate() {
+        if rights.is_some_and(|may| !may[nth]) {
+            found.partitions.push(FetchPartition {
+                aborted_transactions: Some(Vec::new()),
+                ..empty(wanted.partition, ErrorCode::TopicAuthorizationFailed)
+            });
+            continue;
+        }
         let id = match &wanted.topic {
             TopicKey::Name(name) => view.image.topic(name).map(|topic| topic.id),
             TopicKey::Id(id) => Some(*id),

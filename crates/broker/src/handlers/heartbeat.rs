@@ -1,15 +1,22 @@
 //! Heartbeat (12), v0-v4: a member is alive.
 //!
-//! v1 throttling; v3 static members (KIP-345); v4 flexible.
+//! v1 throttling; v3 static members (KIP-345); v4 flexible. Read on the group.
 
 use kafka_protocol::messages::{HeartbeatRequest, HeartbeatResponse};
+use tidemark_authorizer::Operation;
 use tidemark_group_coordinator as group;
 use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;
 
+use crate::authorize::Resource;
+
 use super::{Cx, Pending, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: HeartbeatRequest) -> Pending {
+    if !cx.may(Operation::Read, Resource::Group(&request.group_id)) {
+        let code = ErrorCode::GroupAuthorizationFailed.code();
+        return Pending::Ready(cx.answer(&HeartbeatResponse::default().with_error_code(code)));
+    }
     let command = Command::Heartbeat(group::HeartbeatRequest {
         group_id: request.group_id.to_string(),
         generation_id: request.generation_id,

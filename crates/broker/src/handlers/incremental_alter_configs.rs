@@ -1,6 +1,6 @@
 //! IncrementalAlterConfigs (44), v0-v1: changes to single configs of topics and brokers (KIP-339).
 //!
-//! v1 flexible. Of a broker those settings can change that are the defaults of topic configs.
+//! v1 flexible. AlterConfigs on each topic, or on the cluster. Of a broker those settings can change that are the defaults of topic configs.
 
 use kafka_protocol::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
@@ -11,7 +11,7 @@ use tidemark_metadata::{ConfigChange, Refusal};
 use tidemark_owner::Alteration;
 use tidemark_types::ErrorCode;
 
-use super::config_resources::{Named, Resource, alter};
+use super::config_resources::{Asked, Named, alter};
 use super::{Cx, Pending};
 
 const SET: i8 = 0;
@@ -39,9 +39,9 @@ pub(crate) async fn handle(cx: Cx, request: IncrementalAlterConfigsRequest) -> P
     .await
 }
 
-fn resource(asked: &AlterConfigsResource) -> Resource {
+fn resource(asked: &AlterConfigsResource) -> Asked {
     let changes: Result<Vec<_>, Refusal> = asked.configs.iter().map(change).collect();
-    Resource {
+    Asked {
         kind: asked.resource_type,
         name: asked.resource_name.to_string(),
         configs: (asked.configs.iter())

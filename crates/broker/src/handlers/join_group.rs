@@ -2,19 +2,27 @@
 //!
 //! v1 rebalance timeout; v2 throttling; v4 the member id comes first (KIP-394); v5 static members
 //! (KIP-345); v6 flexible; v7 the protocol type (KIP-559); v8 a reason (KIP-800); v9 a leader that came
-//! back keeps the assignment (KIP-814). The answer comes when the rebalance completes.
+//! back keeps the assignment (KIP-814). The answer comes when the rebalance completes. Read on the group.
 
 use bytes::Bytes;
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
 use kafka_protocol::messages::{JoinGroupRequest, JoinGroupResponse};
+use kafka_protocol::protocol::StrBytes;
+use tidemark_authorizer::Operation;
 use tidemark_group_coordinator::{JoinReply, JoinRequest};
 use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;
+
+use crate::authorize::Resource;
 
 use super::{Cx, Pending, text, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: JoinGroupRequest) -> Pending {
     let version = cx.version();
+    if !cx.may(Operation::Read, Resource::Group(&request.group_id)) {
+        let code = ErrorCode::GroupAuthorizationFailed;
+        return Pending::Ready(cx.answer(&refuse(version, code, text(""))));
+    }
     let member_id = request.member_id.clone();
     let command = Command::Join(JoinRequest {
         group_id: request.group_id.to_string(),
@@ -42,18 +50,22 @@ pub(crate) async fn handle(cx: Cx, request: JoinGroupRequest) -> Pending {
         let response = match reply {
             Some(Reply::Join(reply)) => respond(cx.version(), reply),
             Some(other) => wrong_reply(other),
-            None => JoinGroupResponse::default()
-                .with_error_code(ErrorCode::CoordinatorNotAvailable.code())
-                .with_generation_id(-1)
-                .with_protocol_name(match cx.version() {
-                    7.. => None,
-                    _ => Some(text("")),
-                })
-                .with_member_id(member_id),
+            None => refuse(cx.version(), ErrorCode::CoordinatorNotAvailable, member_id),
         };
         cx.answer(&response)
     })
     .await
+}
+
+fn refuse(version: i16, code: ErrorCode, member_id: StrBytes) -> JoinGroupResponse {
+    JoinGroupResponse::default()
+        .with_error_code(code.code())
+        .with_generation_id(-1)
+        .with_protocol_name(match version {
+            7.. => None,
+            _ => Some(text("")),
+        })
+        .with_member_id(member_id)
 }
 
 fn respond(version: i16, reply: JoinReply) -> JoinGroupResponse {

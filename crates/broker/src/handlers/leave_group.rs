@@ -1,17 +1,24 @@
 //! LeaveGroup (13), v0-v5: members leave.
 //!
 //! v1 throttling. v3 several members, also by their instance ids (KIP-345); v4 flexible; v5 a
-//! reason (KIP-800).
+//! reason (KIP-800). Read on the group.
 
 use kafka_protocol::messages::leave_group_response::MemberResponse;
 use kafka_protocol::messages::{LeaveGroupRequest, LeaveGroupResponse};
+use tidemark_authorizer::Operation;
 use tidemark_group_coordinator::{LeaveMember, LeaveRequest};
 use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;
 
+use crate::authorize::Resource;
+
 use super::{Cx, Pending, text, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: LeaveGroupRequest) -> Pending {
+    if !cx.may(Operation::Read, Resource::Group(&request.group_id)) {
+        let code = ErrorCode::GroupAuthorizationFailed.code();
+        return Pending::Ready(cx.answer(&LeaveGroupResponse::default().with_error_code(code)));
+    }
     let members = if cx.version() < 3 {
         vec![LeaveMember {
             member_id: request.member_id.to_string(),

@@ -1,13 +1,16 @@
 //! ListGroups (16), v0-v5: every group of this broker.
 //!
 //! v1 throttling; v3 flexible; v4 a filter by state (KIP-518); v5 a filter by type (KIP-848),
-//! of which there is one.
+//! of which there is one. Describe on the cluster, or the groups that the client may describe.
 
 use kafka_protocol::messages::list_groups_response::ListedGroup;
 use kafka_protocol::messages::{GroupId, ListGroupsRequest, ListGroupsResponse};
 use kafka_protocol::protocol::StrBytes;
+use tidemark_authorizer::Operation;
 use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;
+
+use crate::authorize::Resource;
 
 use super::{Cx, Pending, text, wrong_reply};
 
@@ -30,8 +33,12 @@ pub(crate) async fn handle(cx: Cx, request: ListGroupsRequest) -> Pending {
         let wanted = |state: &str| {
             passes(&request.states_filter, state) && passes(&request.types_filter, CLASSIC)
         };
+        let rights = cx.rights();
+        let sees_all = rights.might(Operation::Describe, Resource::Cluster);
+        let sees = |id: &str| sees_all || rights.might(Operation::Describe, Resource::Group(id));
         let groups = groups
             .into_iter()
+            .filter(|group| sees(&group.group_id))
             .filter(|group| wanted(group.state.name()))
             .map(|group| {
                 let answer = ListedGroup::default()

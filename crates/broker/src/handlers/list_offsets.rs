@@ -3,7 +3,7 @@
 //! v2 isolation level; v4 leader epochs; v7 the highest timestamp (KIP-734); v8 the first local and
 //! v9 the last tiered offset (KIP-405, KIP-1005), of which there are none apart; v10 a timeout, which
 //! nothing takes. "Latest" of a read_committed reader is the last stable offset. A record at or after
-//! it is not found.
+//! it is not found. Describe on each topic.
 //!
 //! Timestamps of 2^50 and more are ticks: positions in the journal's one order. The answer is an exact
 //! cut, the same over all partitions: the first offset whose record's tick is at or after the one
@@ -14,10 +14,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kafka_protocol::messages::ListOffsetsRequest;
-use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
 };
+use tidemark_authorizer::Operation;
 use tidemark_owner::Command;
 use tidemark_partition_log::{PartitionLog, Version};
 use tidemark_record_batch::TICK_TIMESTAMP;
@@ -25,6 +26,7 @@ use tidemark_types::{ErrorCode, Tick, TopicPartitionId};
 
 use super::fetch::{check_leader_epoch, storage_error};
 use super::{Cx, Pending};
+use crate::authorize::Resource;
 use crate::shared::View;
 
 const LATEST: i64 = -1;
@@ -89,10 +91,14 @@ fn tick(timestamp: i64) -> Option<Tick> {
 fn list(cx: &Cx, request: &ListOffsetsRequest, settled: Tick) -> ListOffsetsResponse {
     let view = cx.shared.read();
     let settled = settled.max(view.tick().next());
+    let rights = cx.rights();
     let topics = request
         .topics
         .iter()
         .map(|topic| {
+            if !rights.may(Operation::Describe, Resource::Topic(&topic.name)) {
+                return forbidden(topic);
+            }
             let id = view.image.topic(&topic.name).map(|t| t.id);
             // A partition that stands twice is answered once, with INVALID_REQUEST.
             let mut times: BTreeMap<i32, u32> = BTreeMap::new();
@@ -137,6 +143,19 @@ fn list(cx: &Cx, request: &ListOffsetsRequest, settled: Tick) -> ListOffsetsResp
         })
         .collect();
     ListOffsetsResponse::default().with_topics(topics)
+}
+
+fn forbidden(topic: &ListOffsetsTopic) -> ListOffsetsTopicResponse {
+    let partitions = topic.partitions.iter().map(|wanted| {
+        ListOffsetsPartitionResponse::default()
+            .with_partition_index(wanted.partition_index)
+            .with_error_code(ErrorCode::TopicAuthorizationFailed.code())
+            .with_timestamp(-1)
+            .with_offset(-1)
+    });
+    ListOffsetsTopicResponse::default()
+        .with_name(topic.name.clone())
+        .with_partitions(partitions.collect())
 }
 
 /// (timestamp, offset, leader epoch); -1 for each that there is none of.

@@ -1,7 +1,7 @@
 //! ListTransactions (66), v0-v2: the transactional ids that this coordinator keeps (KIP-664).
 //!
 //! v1 only those that have run for longer (KIP-994); v2 only those whose id matches a pattern
-//! (KIP-1152).
+//! (KIP-1152). Those that the client may describe.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,12 @@ use kafka_protocol::messages::{
     TransactionalId,
 };
 use regex::{Regex, RegexBuilder};
+use tidemark_authorizer::Operation;
 use tidemark_owner::{Command, ListTransactions, Reply};
 use tidemark_txn_coordinator::TxnState;
 use tidemark_types::{ErrorCode, ProducerId};
+
+use crate::authorize::Resource;
 
 use super::{Cx, Pending, text, wrong_reply};
 
@@ -57,10 +60,13 @@ pub(crate) async fn handle(cx: Cx, request: ListTransactionsRequest) -> Pending 
                 return cx.answer(&ListTransactionsResponse::default().with_error_code(error));
             }
         };
+        let rights = cx.rights();
+        let sees = |id: &str| rights.might(Operation::Describe, Resource::TransactionalId(id));
         let matches = |id: &str| pattern.as_ref().is_none_or(|p| p.is_match(id));
         let states = listed
             .into_iter()
             .filter(|listed| matches(&listed.transactional_id))
+            .filter(|listed| sees(&listed.transactional_id))
             .map(|listed| {
                 TransactionState::default()
                     .with_transactional_id(TransactionalId(text(&listed.transactional_id)))

@@ -3,6 +3,10 @@
 //! v1 internal topics; v2 cluster id; v4 auto-creation by choice; v7 leader epochs; v8-v10 authorised
 //! operations; v9 flexible; v10 topic ids; v12 look-up by id; v13 a top-level error. Names are
 //! answered one by one: a bad one does not fail the others.
+//!
+//! Describe on each topic: without it a name is answered alike whether there is such a topic or not,
+//! and a list of all topics leaves it out; ids are no secret. To make what is not there takes Create on
+//! the cluster or on the topic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +15,28 @@ use kafka_protocol::messages::metadata_response::{
     MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use kafka_protocol::messages::{BrokerId, MetadataRequest, TopicName};
+use tidemark_authorizer::Operation;
 use tidemark_metadata::{TopicImage, validate_topic_name};
 use tidemark_owner::{Command, CreateTopic, CreateTopics, Reply};
 use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicId};
 
 use super::authorized_operations::{NOT_ASKED, of_cluster, of_topic};
 use super::{Cx, Pending, text, uuid, wrong_reply};
+use crate::authorize::Resource;
 use crate::shared::View;
 
 pub(crate) async fn handle(cx: Cx, request: MetadataRequest) -> Pending {
-    let missing = missing_topics(&cx, &request);
-    let may_create = cx.shared.settings.auto_create_topics_enable
+    let mut missing = missing_topics(&cx, &request);
+    let is_to_create = cx.shared.settings.auto_create_topics_enable
         && (cx.version() < 4 || request.allow_auto_topic_creation);
-    if missing.is_empty() || !may_create {
+    if !is_to_create {
+        missing.clear();
+    }
+    let forbidden = forbidden_to_create(&cx, &mut missing);
+    if missing.is_empty() {
         // When its turn comes, as in Kafka: topics that the requests before it on the connection
         // created or deleted are told as they are then.
-        return Pending::later(async move { cx.answer(&respond(&cx, &request, &BTreeMap::new())) });
+        return Pending::later(async move { cx.answer(&respond(&cx, &request, &forbidden)) });
     }
     let command = Command::CreateTopics(CreateTopics {
         topics: missing
@@ -42,7 +52,7 @@ pub(crate) async fn handle(cx: Cx, request: MetadataRequest) -> Pending {
         auto: true,
     });
     cx.call(command, move |cx, reply| {
-        let errors = match reply {
+        let mut errors: BTreeMap<String, ErrorCode> = match reply {
             Some(Reply::CreateTopics(created)) => created
                 .into_iter()
                 // Another request made it first: it is there.
@@ -55,6 +65,7 @@ pub(crate) async fn handle(cx: Cx, request: MetadataRequest) -> Pending {
                 .map(|name| (name, ErrorCode::LeaderNotAvailable))
                 .collect(),
         };
+        errors.extend(forbidden);
         // The reply came behind the barrier: the new topics are published.
         cx.answer(&respond(cx, &request, &errors))
     })
@@ -102,15 +113,31 @@ impl Asked<'_> {
     }
 }
 
-/// Valid names that no topic has.
+/// Leaves out what the client may not create, and gives it back with what it is answered.
+fn forbidden_to_create(cx: &Cx, missing: &mut Vec<String>) -> BTreeMap<String, ErrorCode> {
+    let rights = cx.rights();
+    if missing.is_empty() || rights.might(Operation::Create, Resource::Cluster) {
+        return BTreeMap::new();
+    }
+    let (may, forbidden) = (std::mem::take(missing).into_iter())
+        .partition(|name| rights.may(Operation::Create, Resource::Topic(name)));
+    *missing = may;
+    let forbidden: Vec<String> = forbidden;
+    let code = ErrorCode::TopicAuthorizationFailed;
+    forbidden.into_iter().map(|name| (name, code)).collect()
+}
+
+/// Valid names that no topic has, as far as the client may know.
 fn missing_topics(cx: &Cx, request: &MetadataRequest) -> Vec<String> {
     let Asked::Names(names) = Asked::of(cx.version(), request) else {
         return Vec::new();
     };
     let image = cx.shared.read().image;
+    let rights = cx.rights();
     names
         .into_iter()
         .filter(|name| image.topic(name).is_none() && validate_topic_name(name).is_ok())
+        .filter(|name| rights.might(Operation::Describe, Resource::Topic(name)))
         .map(|name| name.to_string())
         .collect()
 }
@@ -122,28 +149,42 @@ fn respond(
 ) -> MetadataResponse {
     let view = cx.shared.read();
     let version = cx.version();
-    let asks_operations = request.include_topic_authorized_operations;
+    let rights = cx.rights();
+    let operations = |name: &str| {
+        let asked = request.include_topic_authorized_operations;
+        of_topic(&rights, name, asked)
+    };
+    let may = |name: &str| rights.may(Operation::Describe, Resource::Topic(name));
+    let forbidden = ErrorCode::TopicAuthorizationFailed;
     let topics = match Asked::of(version, request) {
         Asked::All => view
             .image
             .topics()
             .filter(|topic| &*topic.name != CLUSTER_METADATA)
-            .map(|topic| describe(cx, &view, topic, asks_operations))
+            .filter(|topic| rights.might(Operation::Describe, Resource::Topic(&topic.name)))
+            .map(|topic| describe(cx, &view, topic, operations(&topic.name)))
             .collect(),
         Asked::Names(names) => names
             .into_iter()
             .map(|name| match view.image.topic(name) {
-                Some(topic) => describe(cx, &view, topic, asks_operations),
+                _ if !may(name) => unknown(version, Some(name.clone()), TopicId::ZERO, forbidden),
+                Some(topic) => describe(cx, &view, topic, operations(name)),
                 None => {
                     let error = no_such_name(name, errors);
-                    unknown(version, Some(name.clone()), TopicId::ZERO, error)
+                    let topic = unknown(version, Some(name.clone()), TopicId::ZERO, error);
+                    match error {
+                        ErrorCode::TopicAuthorizationFailed => topic,
+                        // As in Kafka: what could be done if it were there.
+                        _ => topic.with_topic_authorized_operations(operations(name)),
+                    }
                 }
             })
             .collect(),
         Asked::Ids(ids) => ids
             .into_iter()
             .map(|id| match view.image.topic_by_id(id) {
-                Some(topic) => describe(cx, &view, topic, asks_operations),
+                Some(topic) if !may(&topic.name) => unknown(version, None, id, forbidden),
+                Some(topic) => describe(cx, &view, topic, operations(&topic.name)),
                 None => unknown(version, None, id, ErrorCode::UnknownTopicId),
             })
             .collect(),
@@ -166,6 +207,7 @@ fn respond(
         ])
         .with_controller_id(node)
         .with_cluster_authorized_operations(of_cluster(
+            &rights,
             request.include_cluster_authorized_operations,
         ))
         .with_topics(topics);
@@ -210,7 +252,7 @@ fn describe(
     cx: &Cx,
     view: &View<'_>,
     topic: &TopicImage,
-    asks_operations: bool,
+    operations: i32,
 ) -> MetadataResponseTopic {
     let version = cx.version();
     let node = BrokerId(cx.shared.node_id().0);
@@ -231,7 +273,7 @@ fn describe(
     let described = MetadataResponseTopic::default()
         .with_name(Some(TopicName(text(&topic.name))))
         .with_is_internal(topic.internal && version >= 1)
-        .with_topic_authorized_operations(of_topic(asks_operations))
+        .with_topic_authorized_operations(operations)
         .with_partitions(partitions);
     match version {
         10.. => described.with_topic_id(uuid(topic.id)),

@@ -1,6 +1,7 @@
 //! One API, one file. A handler decodes into plain data, routes, calls and answers; what it may
 //! answer and when is decided elsewhere (owner, barrier, published tick).
 
+mod acl_words;
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod alter_configs;
@@ -8,11 +9,14 @@ mod alter_user_scram_credentials;
 pub(crate) mod api_versions;
 mod authorized_operations;
 mod config_resources;
+mod create_acls;
 mod create_partitions;
 mod create_topics;
+mod delete_acls;
 mod delete_groups;
 mod delete_records;
 mod delete_topics;
+mod describe_acls;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
@@ -101,6 +105,7 @@ impl Cx {
     pub(crate) fn on_its_connection(&self, command: Command) -> Command {
         Command::On {
             connection: self.connection.id,
+            principal: self.connection.principal.clone(),
             command: Box::new(command),
         }
     }
@@ -241,6 +246,9 @@ pub(crate) async fn dispatch(cx: Cx, body: Bytes) -> Result<Pending, WireError> 
         RequestKind::AlterUserScramCredentials(r) => {
             alter_user_scram_credentials::handle(cx, r).await
         }
+        RequestKind::DescribeAcls(r) => describe_acls::handle(cx, r),
+        RequestKind::CreateAcls(r) => create_acls::handle(cx, r).await,
+        RequestKind::DeleteAcls(r) => delete_acls::handle(cx, r).await,
         RequestKind::DescribeConfigs(r) => describe_configs::handle(&cx, &r),
         other => unreachable!("the API table serves {other:?} and no handler does"),
     })

@@ -1,18 +1,29 @@
 //! OffsetDelete (47), v0: a group's positions in topics that none of its members reads (KIP-496).
+//! Delete on the group, Read on each topic.
 
 use kafka_protocol::messages::offset_delete_response::{
     OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
 use kafka_protocol::messages::{OffsetDeleteRequest, OffsetDeleteResponse};
+use tidemark_authorizer::Operation;
 use tidemark_owner::{Command, OffsetDelete, Reply};
 use tidemark_types::ErrorCode;
+
+use crate::authorize::Resource;
 
 use super::{Cx, Pending, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: OffsetDeleteRequest) -> Pending {
+    let rights = cx.rights();
+    if !rights.may(Operation::Delete, Resource::Group(&request.group_id)) {
+        let code = ErrorCode::GroupAuthorizationFailed.code();
+        return Pending::Ready(cx.answer(&OffsetDeleteResponse::default().with_error_code(code)));
+    }
+    let names = request.topics.iter().map(|topic| &*topic.name);
+    let forbidden = rights.forbidden(Operation::Read, names);
     let command = Command::OffsetDelete(OffsetDelete {
         group_id: request.group_id.to_string(),
-        partitions: (request.topics.iter())
+        partitions: (forbidden.others(&request.topics))
             .flat_map(|topic| {
                 let name = topic.name.to_string();
                 let partitions = topic.partitions.iter();
@@ -35,12 +46,16 @@ pub(crate) async fn handle(cx: Cx, request: OffsetDeleteRequest) -> Pending {
         let topics = request
             .topics
             .into_iter()
-            .map(|topic| {
+            .enumerate()
+            .map(|(nth, topic)| {
                 let partitions = topic
                     .partitions
                     .iter()
                     .map(|partition| {
-                        let code = codes.next().expect("one code per partition");
+                        let code = match forbidden.has(nth) {
+                            true => ErrorCode::TopicAuthorizationFailed,
+                            false => codes.next().expect("one code per partition"),
+                        };
                         OffsetDeleteResponsePartition::default()
                             .with_partition_index(partition.partition_index)
                             .with_error_code(code.code())

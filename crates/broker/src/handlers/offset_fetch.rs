@@ -2,7 +2,8 @@
 //!
 //! v2 all partitions and a group error; v5 leader epochs; v6 flexible; v7 requireStable (KIP-447);
 //! v8 several groups; v9 member epochs (KIP-848). Read through the owner, behind its barrier: an
-//! offset that was answered survives, and a commit that was answered is seen.
+//! offset that was answered survives, and a commit that was answered is seen. Describe on the group and
+//! on each topic.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +12,18 @@ use kafka_protocol::messages::offset_fetch_response::{
     OffsetFetchResponsePartitions, OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use kafka_protocol::messages::{OffsetFetchRequest, TopicName};
+use tidemark_authorizer::Operation;
 use tidemark_group_coordinator::FetchedOffset;
 use tidemark_owner::{Command, OffsetFetch, OffsetFetchGroup, Reply};
 use tidemark_types::ErrorCode;
+
+use crate::authorize::Resource;
 
 use super::{Cx, Outcome, Pending, text, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: OffsetFetchRequest) -> Pending {
     let version = cx.version();
-    let groups = if version >= 8 {
+    let asked: Vec<OffsetFetchGroup> = if version >= 8 {
         request
             .groups
             .iter()
@@ -44,6 +48,7 @@ pub(crate) async fn handle(cx: Cx, request: OffsetFetchRequest) -> Pending {
             }),
         }]
     };
+    let (groups, rights) = sort_out(&cx, asked);
     let command = Command::OffsetFetch(OffsetFetch {
         groups,
         require_stable: version >= 7 && request.require_stable,
@@ -54,24 +59,98 @@ pub(crate) async fn handle(cx: Cx, request: OffsetFetchRequest) -> Pending {
             Some(other) => wrong_reply(other),
             None => None,
         };
+        let groups = merge(cx, rights, fetched);
         match cx.version() {
-            8.. => respond_groups(cx, &request, fetched),
-            _ => respond_group(cx, fetched),
+            8.. => respond_groups(cx, &request, groups),
+            _ => respond_group(cx, groups),
         }
     })
     .await
 }
 
-fn respond_group(cx: &Cx, fetched: Option<Vec<Vec<FetchedOffset>>>) -> Outcome {
+/// What a client may see of a group.
+enum Seen {
+    /// Nothing. With the partitions that were asked for.
+    Nothing(Vec<FetchedOffset>),
+    /// What the owner answers, and these partitions, of topics that it may not describe.
+    But(Vec<FetchedOffset>),
+}
+
+/// What is asked of the owner, and what becomes of each group.
+fn sort_out(cx: &Cx, asked: Vec<OffsetFetchGroup>) -> (Vec<OffsetFetchGroup>, Vec<Seen>) {
+    let rights = cx.rights();
+    let mut groups = Vec::with_capacity(asked.len());
+    let mut seen = Vec::with_capacity(asked.len());
+    for mut group in asked {
+        if !rights.may(Operation::Describe, Resource::Group(&group.group_id)) {
+            let all = group.partitions.unwrap_or_default();
+            seen.push(Seen::Nothing(refused(
+                all,
+                ErrorCode::GroupAuthorizationFailed,
+            )));
+            continue;
+        }
+        let mut forbidden = Vec::new();
+        if let Some(topics) = &mut group.partitions {
+            let may = |topic: &str| rights.may(Operation::Describe, Resource::Topic(topic));
+            let all = std::mem::take(topics).into_iter();
+            (*topics, forbidden) = all.partition(|(topic, _)| may(topic));
+        }
+        seen.push(Seen::But(refused(
+            forbidden,
+            ErrorCode::TopicAuthorizationFailed,
+        )));
+        groups.push(group);
+    }
+    (groups, seen)
+}
+
+fn refused(topics: Vec<(String, Vec<i32>)>, error: ErrorCode) -> Vec<FetchedOffset> {
+    let partitions = topics.into_iter().flat_map(|(topic, partitions)| {
+        let partitions = partitions.into_iter();
+        partitions.map(move |partition| FetchedOffset {
+            topic: topic.clone(),
+            partition,
+            offset: -1,
+            leader_epoch: -1,
+            metadata: String::new(),
+            error,
+        })
+    });
+    partitions.collect()
+}
+
+/// Each group's error and offsets, in the order of the request. `None`: the owner did not answer.
+fn merge(
+    cx: &Cx,
+    seen: Vec<Seen>,
+    fetched: Option<Vec<Vec<FetchedOffset>>>,
+) -> Vec<(ErrorCode, Vec<FetchedOffset>)> {
+    let rights = cx.rights();
+    let mut fetched = fetched.map(Vec::into_iter);
+    let groups = seen.into_iter().map(|seen| match (seen, &mut fetched) {
+        (Seen::Nothing(partitions), _) => (ErrorCode::GroupAuthorizationFailed, partitions),
+        (Seen::But(_), None) => (ErrorCode::CoordinatorNotAvailable, Vec::new()),
+        (Seen::But(forbidden), Some(fetched)) => {
+            // Of a whole group those that it may describe are told, without a word of the others.
+            let mut offsets = fetched.next().unwrap_or_default();
+            offsets.retain(|o| rights.might(Operation::Describe, Resource::Topic(&o.topic)));
+            offsets.extend(forbidden);
+            (ErrorCode::None, offsets)
+        }
+    });
+    groups.collect()
+}
+
+fn respond_group(cx: &Cx, mut groups: Vec<(ErrorCode, Vec<FetchedOffset>)>) -> Outcome {
     let version = cx.version();
-    let Some(offsets) = fetched.map(|groups| groups.into_iter().flatten()) else {
-        // v1 has no place for an error of the group: no partitions, the client asks again.
-        let response = OffsetFetchResponse::default();
-        return cx.answer(&match version {
-            2.. => response.with_error_code(ErrorCode::CoordinatorNotAvailable.code()),
-            _ => response,
-        });
-    };
+    let (error, offsets) = groups.pop().expect("one group was asked for");
+    if version >= 2 && error.is_err() {
+        return cx.answer(&OffsetFetchResponse::default().with_error_code(error.code()));
+    }
+    // v1 has no place for an error of the group: it stands with each partition, or, where the owner
+    // did not answer, there are none, and the client asks again.
+    let offsets = offsets.into_iter();
     let topics = by_topic(offsets)
         .into_iter()
         .map(|(topic, offsets)| {
@@ -100,18 +179,18 @@ fn respond_group(cx: &Cx, fetched: Option<Vec<Vec<FetchedOffset>>>) -> Outcome {
 fn respond_groups(
     cx: &Cx,
     request: &OffsetFetchRequest,
-    fetched: Option<Vec<Vec<FetchedOffset>>>,
+    groups: Vec<(ErrorCode, Vec<FetchedOffset>)>,
 ) -> Outcome {
-    let error = match fetched {
-        Some(_) => ErrorCode::None,
-        None => ErrorCode::CoordinatorNotAvailable,
-    };
-    let mut fetched = fetched.unwrap_or_default().into_iter();
     let groups = request
         .groups
         .iter()
-        .map(|group| {
-            let topics = by_topic(fetched.next().into_iter().flatten())
+        .zip(groups)
+        .map(|(group, (error, offsets))| {
+            let offsets = match error {
+                ErrorCode::None => offsets,
+                _ => Vec::new(),
+            };
+            let topics = by_topic(offsets.into_iter())
                 .into_iter()
                 .map(|(topic, offsets)| {
                     let partitions = offsets

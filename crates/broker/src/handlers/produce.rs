@@ -3,6 +3,8 @@
 //! v3 transactional id; v5 log start offset; v7 zstd; v8 record errors (KIP-467); v9 flexible;
 //! v10 leader hints (KIP-951, never needed on one broker); v11 TRANSACTION_ABORTABLE; v12 a
 //! transaction's first batch enrols its partition (KIP-890, version 2); v13 topic ids (KIP-516).
+//! Write on each topic; a request with a transactional batch needs a transactional id and Write on it,
+//! by the batches' own headers and not only where the request says so (CVE-2018-17196).
 //! acks=1 and acks=all both wait until the batches are durable; acks=0 gets no answer, and an error
 //! closes the connection.
 
@@ -14,6 +16,8 @@ use kafka_protocol::messages::TopicName;
 use kafka_protocol::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, ProduceResponse, TopicProduceResponse,
 };
+use tidemark_authorizer::Operation;
+use tidemark_config::TransactionalIdOwner;
 use tidemark_metadata::{
     CompressionType, MessageTimestampType, TopicConfig, TopicDefaults, TopicImage,
 };
@@ -25,9 +29,12 @@ use tidemark_record_batch::{
     ValidBatch, recompress_batch, validate_produce,
 };
 use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicPartitionId};
-use tidemark_wire::{ProduceRequest, WireError, decode_produce_request};
+use tidemark_wire::{
+    ProducePartition, ProduceRequest, ProduceTopic, WireError, decode_produce_request,
+};
 
 use crate::admission::Wants;
+use crate::authorize::Resource;
 use crate::shared::{ADMISSION_PATIENCE, NotDecided, View};
 
 use super::{Cx, Outcome, Pending, text, uuid, wrong_reply};
@@ -41,18 +48,27 @@ enum Checked {
 
 pub(crate) async fn handle(cx: Cx, body: &Bytes) -> Result<Pending, WireError> {
     let mut request = decode_produce_request(cx.version(), body)?;
+    if lacks_transactional_right(&cx, &request) {
+        let code = ErrorCode::TransactionalIdAuthorizationFailed;
+        let checked = refuse_all(&request, |_| code);
+        let nothing = Reply::Produce(Vec::new());
+        return Ok(Pending::Ready(finish(
+            &cx,
+            &request,
+            &checked,
+            Some(nothing),
+        )));
+    }
     if !matches!(request.acks, -1..=1) {
-        let refusal = refusal(ErrorCode::InvalidRequiredAcks);
-        let checked = request
-            .topics
-            .iter()
-            .map(|t| {
-                t.partitions
-                    .iter()
-                    .map(|_| Checked::Refused(refusal.clone()))
-                    .collect()
-            })
-            .collect::<Vec<_>>();
+        let view = cx.shared.read();
+        let rights = cx.rights();
+        let checked = refuse_all(&request, |topic| {
+            let name = named(&cx, topic, topic_of(&cx, &view, topic));
+            match name.is_none_or(|name| rights.may(Operation::Write, Resource::Topic(name))) {
+                true => ErrorCode::InvalidRequiredAcks,
+                false => ErrorCode::TopicAuthorizationFailed,
+            }
+        });
         return Ok(Pending::Ready(respond(&cx, &request, &checked, &[])));
     }
     let (checked, batches, damaged) = check(&cx, &request);
@@ -67,11 +83,14 @@ pub(crate) async fn handle(cx: Cx, body: &Bytes) -> Result<Pending, WireError> {
         .iter()
         .map(|batch| refused_batch(batch.partition, &batch.valid.header))
         .collect();
-    let command = Command::Produce(Produce {
+    let mut command = Command::Produce(Produce {
         version: cx.version(),
         transactional_id: request.transactional_id.as_deref().map(Arc::from),
         batches,
     });
+    if cx.shared.settings.transactional_id_owner == TransactionalIdOwner::First {
+        command = cx.on_its_connection(command);
+    }
     let shared = cx.shared.clone();
     if !damaged.is_empty() {
         let _noted = shared
@@ -96,6 +115,63 @@ pub(crate) async fn handle(cx: Cx, body: &Bytes) -> Result<Pending, WireError> {
             }
             Ok(Pending::Ready(finish(&cx, &request, &checked, None)))
         }
+    }
+}
+
+/// True for a request with a transactional batch that names no transactional id, or one that the
+/// client may not write. All of it is refused, as in Kafka.
+fn lacks_transactional_right(cx: &Cx, request: &ProduceRequest) -> bool {
+    let may = || {
+        let id = request.transactional_id.as_deref();
+        id.is_some_and(|id| cx.may(Operation::Write, Resource::TransactionalId(id)))
+    };
+    let mut partitions = request.topics.iter().flat_map(|topic| &topic.partitions);
+    let is_transactional = |partition: &ProducePartition| {
+        (partition.records.as_ref()).is_some_and(|records| says_transactional(records))
+    };
+    partitions.any(is_transactional) && !may()
+}
+
+/// By a batch's head alone: what is no batch of this format is refused later.
+fn says_transactional(records: &[u8]) -> bool {
+    const MAGIC: usize = 16;
+    const ATTRIBUTES: usize = 21;
+    const TRANSACTIONAL: u8 = 1 << 4;
+    records.get(MAGIC) == Some(&2)
+        && (records.get(ATTRIBUTES + 1)).is_some_and(|low| low & TRANSACTIONAL != 0)
+}
+
+fn refuse_all(
+    request: &ProduceRequest,
+    code: impl Fn(&ProduceTopic) -> ErrorCode,
+) -> Vec<Vec<Checked>> {
+    let refuse = |topic: &ProduceTopic| {
+        let refusal = refusal(code(topic));
+        let partitions = topic.partitions.iter();
+        partitions
+            .map(|_| Checked::Refused(refusal.clone()))
+            .collect()
+    };
+    request.topics.iter().map(refuse).collect()
+}
+
+fn topic_of<'v>(cx: &Cx, view: &'v View<'_>, topic: &ProduceTopic) -> Option<&'v Arc<TopicImage>> {
+    match cx.version() {
+        13.. => view.image.topic_by_id(topic.topic_id),
+        _ => view.image.topic(&topic.name),
+    }
+}
+
+/// What the client's right is asked by: from v13 on a topic that is there, before it whatever was
+/// named.
+fn named<'t>(
+    cx: &Cx,
+    topic: &'t ProduceTopic,
+    found: Option<&'t Arc<TopicImage>>,
+) -> Option<&'t str> {
+    match cx.version() {
+        13.. => found.map(|found| &*found.name),
+        _ => Some(&topic.name),
     }
 }
 
@@ -147,9 +223,8 @@ fn check(
     request: &ProduceRequest,
 ) -> (Vec<Vec<Checked>>, Vec<ProduceBatch>, Vec<RefusedBatch>) {
     let mut damaged = Vec::new();
-    let View {
-        image, defaults, ..
-    } = cx.shared.read();
+    let view = cx.shared.read();
+    let rights = cx.rights();
     let wall_ms = cx.shared.clock.wall_ms();
     let mut batches: Vec<ProduceBatch> = Vec::new();
     let mut record_bytes = 0;
@@ -157,24 +232,19 @@ fn check(
         .topics
         .iter()
         .map(|topic| {
-            let image = match cx.version() {
-                13.. => image.topic_by_id(topic.topic_id),
-                _ => image.topic(&topic.name),
-            };
+            let image = topic_of(cx, &view, topic);
+            let name = named(cx, topic, image);
+            let may = name.is_none_or(|name| rights.may(Operation::Write, Resource::Topic(name)));
             topic
                 .partitions
                 .iter()
                 .map(|partition| {
+                    if !may {
+                        return Checked::Refused(refusal(ErrorCode::TopicAuthorizationFailed));
+                    }
                     let records = partition.records.as_ref();
-                    match check_batch(
-                        cx,
-                        request,
-                        image,
-                        &defaults,
-                        partition.index,
-                        records,
-                        wall_ms,
-                    ) {
+                    match check_batch(cx, image, &view.defaults, partition.index, records, wall_ms)
+                    {
                         Err(refusal) => {
                             if refusal.code == ErrorCode::CorruptMessage
                                 && let Some(topic) = image
@@ -205,7 +275,6 @@ fn check(
 
 fn check_batch(
     cx: &Cx,
-    request: &ProduceRequest,
     topic: Option<&Arc<TopicImage>>,
     defaults: &TopicDefaults,
     partition: i32,
@@ -249,9 +318,6 @@ fn check_batch(
     let none = Bytes::new();
     let records = records.unwrap_or(&none);
     let valid = validate_produce(records, &rules)?;
-    if valid.header.attributes.is_transactional() && request.transactional_id.is_none() {
-        return Err(refusal(ErrorCode::TransactionalIdAuthorizationFailed));
-    }
     let bytes = stored(records, &valid, &config, &rules)?;
     Ok(ProduceBatch {
         partition: TopicPartitionId::new(topic.id, partition),
@@ -322,10 +388,7 @@ fn respond(
         .iter()
         .zip(checked)
         .map(|(topic, checked)| {
-            let image = match cx.version() {
-                13.. => view.image.topic_by_id(topic.topic_id),
-                _ => view.image.topic(&topic.name),
-            };
+            let image = topic_of(cx, &view, topic);
             let log_start_offset = |partition| {
                 let id = TopicPartitionId::new(image?.id, partition);
                 Some(view.log(id)?.at(view.tick()).log_start_offset)

@@ -1,18 +1,26 @@
 //! SyncGroup (14), v0-v5: the leader hands out the assignment, every member fetches its own.
 //!
 //! v1 throttling; v3 static members (KIP-345); v4 flexible; v5 protocol type and name (KIP-559).
+//! Read on the group.
 
 use bytes::Bytes;
 use kafka_protocol::messages::{SyncGroupRequest, SyncGroupResponse};
+use tidemark_authorizer::Operation;
 use tidemark_group_coordinator::SyncRequest;
 use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;
+
+use crate::authorize::Resource;
 
 use super::{Cx, Pending, text, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: SyncGroupRequest) -> Pending {
     if cx.version() >= 5 && (request.protocol_type.is_none() || request.protocol_name.is_none()) {
         let error = ErrorCode::InconsistentGroupProtocol.code();
+        return Pending::Ready(cx.answer(&SyncGroupResponse::default().with_error_code(error)));
+    }
+    if !cx.may(Operation::Read, Resource::Group(&request.group_id)) {
+        let error = ErrorCode::GroupAuthorizationFailed.code();
         return Pending::Ready(cx.answer(&SyncGroupResponse::default().with_error_code(error)));
     }
     let command = Command::Sync(SyncRequest {

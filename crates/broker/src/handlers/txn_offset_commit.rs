@@ -2,6 +2,7 @@
 //!
 //! v2 leader epochs; v3 member, generation and instance (KIP-447), flexible; v4
 //! TRANSACTION_ABORTABLE; v5 enrols the group by itself (KIP-890, version 2).
+//! Write on the transactional id, Read on the group and on each topic.
 
 use std::sync::Arc;
 
@@ -9,18 +10,32 @@ use kafka_protocol::messages::TxnOffsetCommitRequest;
 use kafka_protocol::messages::txn_offset_commit_response::{
     TxnOffsetCommitResponse, TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
 };
+use tidemark_authorizer::Operation;
 use tidemark_group_coordinator::{self as group, OffsetToCommit};
 use tidemark_owner::{Command, Reply, TxnOffsetCommit};
 use tidemark_txn_coordinator::{Dialect, TxnApi, map_for_version};
 use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId};
 
+use crate::authorize::Resource;
+
 use super::{Cx, Pending, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: TxnOffsetCommitRequest) -> Pending {
     let version = cx.version();
-    let offsets = request
-        .topics
-        .iter()
+    let rights = cx.rights();
+    let id = Resource::TransactionalId(&request.transactional_id);
+    if !rights.may(Operation::Write, id) {
+        let code = ErrorCode::TransactionalIdAuthorizationFailed;
+        return Pending::Ready(cx.answer(&respond(request, |_| code)));
+    }
+    if !rights.may(Operation::Read, Resource::Group(&request.group_id)) {
+        let code = ErrorCode::GroupAuthorizationFailed;
+        return Pending::Ready(cx.answer(&respond(request, |_| code)));
+    }
+    let names = request.topics.iter().map(|topic| &*topic.name);
+    let forbidden = rights.forbidden(Operation::Read, names);
+    let offsets: Vec<_> = forbidden
+        .others(&request.topics)
         .flat_map(|topic| {
             topic.partitions.iter().map(|partition| OffsetToCommit {
                 topic: topic.name.to_string(),
@@ -34,6 +49,10 @@ pub(crate) async fn handle(cx: Cx, request: TxnOffsetCommitRequest) -> Pending {
             })
         })
         .collect();
+    if offsets.is_empty() && forbidden.any() {
+        let code = ErrorCode::TopicAuthorizationFailed;
+        return Pending::Ready(cx.answer(&respond(request, |_| code)));
+    }
     let knows_member = version >= 3;
     let command = Command::TxnOffsetCommit(TxnOffsetCommit {
         transactional_id: Arc::from(&**request.transactional_id),
@@ -65,27 +84,31 @@ pub(crate) async fn handle(cx: Cx, request: TxnOffsetCommitRequest) -> Pending {
             None => Vec::new(),
         }
         .into_iter();
-        let topics = request
-            .topics
-            .into_iter()
-            .map(|topic| {
-                let partitions = topic
-                    .partitions
-                    .iter()
-                    .map(|partition| {
-                        let error = codes.next().unwrap_or(ErrorCode::CoordinatorNotAvailable);
-                        let error = map_for_version(TxnApi::TxnOffsetCommit, cx.version(), error);
-                        TxnOffsetCommitResponsePartition::default()
-                            .with_partition_index(partition.partition_index)
-                            .with_error_code(error.code())
-                    })
-                    .collect();
-                TxnOffsetCommitResponseTopic::default()
-                    .with_name(topic.name)
-                    .with_partitions(partitions)
-            })
-            .collect();
-        cx.answer(&TxnOffsetCommitResponse::default().with_topics(topics))
+        cx.answer(&respond(request, |nth| match forbidden.has(nth) {
+            true => ErrorCode::TopicAuthorizationFailed,
+            false => {
+                let error = codes.next().unwrap_or(ErrorCode::CoordinatorNotAvailable);
+                map_for_version(TxnApi::TxnOffsetCommit, cx.version(), error)
+            }
+        }))
     })
     .await
+}
+
+/// A code for each partition, by its topic's place in the request.
+fn respond(
+    request: TxnOffsetCommitRequest,
+    mut code: impl FnMut(usize) -> ErrorCode,
+) -> TxnOffsetCommitResponse {
+    let topics = request.topics.into_iter().enumerate().map(|(nth, topic)| {
+        let partitions = topic.partitions.iter().map(|partition| {
+            TxnOffsetCommitResponsePartition::default()
+                .with_partition_index(partition.partition_index)
+                .with_error_code(code(nth).code())
+        });
+        TxnOffsetCommitResponseTopic::default()
+            .with_partitions(partitions.collect())
+            .with_name(topic.name)
+    });
+    TxnOffsetCommitResponse::default().with_topics(topics.collect())
 }

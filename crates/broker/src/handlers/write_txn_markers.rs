@@ -1,22 +1,35 @@
 //! WriteTxnMarkers (27), v1: an operator aborts what is open in a partition (KIP-664).
 //!
 //! Between Kafka's brokers it ends transactions; here `kafka-transactions abort` is its only user.
+//! Alter or ClusterAction on the cluster.
 
 use kafka_protocol::messages::write_txn_markers_request::WritableTxnMarker;
 use kafka_protocol::messages::write_txn_markers_response::{
     WritableTxnMarkerPartitionResult, WritableTxnMarkerResult, WritableTxnMarkerTopicResult,
 };
 use kafka_protocol::messages::{WriteTxnMarkersRequest, WriteTxnMarkersResponse};
+use tidemark_authorizer::Operation;
 use tidemark_owner::{Command, Reply, WriteTxnMarkers};
 use tidemark_types::{CoordinatorEpoch, ErrorCode, ProducerEpoch, ProducerId};
 
 use super::{Cx, Pending, wrong_reply};
 use crate::admission::Wants;
 use crate::audit::tell_change;
+use crate::authorize::Resource;
 use crate::shared::ADMISSION_PATIENCE;
 
 /// One command per marker: each is a record of its own.
 pub(crate) async fn handle(cx: Cx, request: WriteTxnMarkersRequest) -> Pending {
+    let rights = cx.rights();
+    if !rights.might(Operation::Alter, Resource::Cluster)
+        && !rights.may(Operation::ClusterAction, Resource::Cluster)
+    {
+        let code = ErrorCode::ClusterAuthorizationFailed;
+        let markers = request.markers.into_iter();
+        let refused = markers.map(|marker| respond(marker, None, code)).collect();
+        let response = WriteTxnMarkersResponse::default().with_markers(refused);
+        return Pending::Ready(cx.answer(&response));
+    }
     let mut replies = Vec::new();
     for marker in &request.markers {
         let command = Command::WriteTxnMarkers(WriteTxnMarkers {
@@ -62,15 +75,18 @@ pub(crate) async fn handle(cx: Cx, request: WriteTxnMarkersRequest) -> Pending {
                 Some(_) => first.map(|code| (*code, None)),
             };
             tell_change(&cx, "Cluster", "kafka-cluster", &what, failed);
-            markers.push(respond(marker, codes));
+            // Nothing was decided, or nobody knows whether it lasts: Kafka's tools ask again.
+            markers.push(respond(marker, codes, ErrorCode::NotLeaderOrFollower));
         }
         cx.answer(&WriteTxnMarkersResponse::default().with_markers(markers))
     })
 }
 
-fn respond(marker: WritableTxnMarker, codes: Option<Vec<ErrorCode>>) -> WritableTxnMarkerResult {
-    // Nothing was decided, or nobody knows whether it lasts: Kafka's tools ask again.
-    let unanswered = ErrorCode::NotLeaderOrFollower;
+fn respond(
+    marker: WritableTxnMarker,
+    codes: Option<Vec<ErrorCode>>,
+    unanswered: ErrorCode,
+) -> WritableTxnMarkerResult {
     let mut codes = codes.into_iter().flatten();
     let topics = marker.topics.into_iter().map(|topic| {
         let partitions = topic.partition_indexes.into_iter().map(|index| {

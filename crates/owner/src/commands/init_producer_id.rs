@@ -45,6 +45,9 @@ impl Owner {
         }
         let (fresh, _) = self.peek_producer_id();
         let before = self.coordinator.get(id).cloned();
+        if self.is_strangers(before.as_ref(), &request.context.principal) {
+            return Err(ErrorCode::TransactionalIdAuthorizationFailed);
+        }
         let outcome = txn::decide_init_producer_id(
             before.as_ref(),
             &txn::InitProducerId {

@@ -1,5 +1,6 @@
 //! One file per command: what is asked, how it is decided, what is answered.
 
+mod acls;
 mod alter_configs;
 mod create_partitions;
 mod deadlines;
@@ -17,6 +18,7 @@ mod log_start;
 mod note_refused;
 mod offsets;
 mod on_connection;
+mod ownership;
 mod produce;
 mod scram;
 mod snapshot_metadata;
@@ -69,8 +71,9 @@ impl Owner {
         let reply = match command {
             Command::On {
                 connection,
+                principal,
                 command,
-            } => return self.step_on(token, connection, *command, now),
+            } => return self.step_on(token, connection, &principal, *command, now),
             Command::Produce(request) => Reply::Produce(self.produce(request, now, &mut step)),
             Command::NoteRefused(request) => {
                 self.note_refused(&request);
@@ -100,6 +103,10 @@ impl Owner {
             }
             Command::AlterScram(request) => {
                 Reply::AlterScram(self.alter_scram(&request, now, &mut step))
+            }
+            Command::CreateAcls(acls) => Reply::CreateAcls(self.create_acls(&acls, now, &mut step)),
+            Command::DeleteAcls(filters) => {
+                Reply::DeleteAcls(self.delete_acls(&filters, now, &mut step))
             }
             Command::DeleteTopics(request) => {
                 self.delete_topics(token, request, now, &mut step);

@@ -17,12 +17,15 @@ impl Owner {
         &mut self,
         token: Token,
         connection: ConnectionId,
+        principal: &str,
         command: Command,
         now: &mut Now<'_>,
     ) -> Step {
-        if self.options.guard_connections
-            && let Some(reply) = self.put_off(connection, &command)
-        {
+        let reply = self.refuse_stranger(principal, &command).or_else(|| {
+            let guards = self.options.guard_connections;
+            guards.then(|| self.put_off(connection, &command)).flatten()
+        });
+        if let Some(reply) = reply {
             return Step {
                 replies: vec![(token, reply)],
                 ..Step::default()

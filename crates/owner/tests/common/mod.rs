@@ -27,6 +27,8 @@ pub fn options() -> OwnerOptions {
         renew_leases: false,
         exclusive: ExclusiveOptions::default(),
         guard_connections: true,
+        own_transactional_ids: false,
+        max_acls: 100,
         producer_id_block: 1_000,
         expiry: ExpiryOptions::default(),
         groups: GroupConfig {

@@ -118,6 +118,8 @@ fn options() -> OwnerOptions {
         renew_leases: false,
         exclusive: ExclusiveOptions::default(),
         guard_connections: true,
+        own_transactional_ids: false,
+        max_acls: 100,
         // A block for each: what a start gives up makes no difference then.
         producer_id_block: 1,
         expiry: ExpiryOptions::default(),

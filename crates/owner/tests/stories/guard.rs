@@ -76,6 +76,7 @@ fn commit_offset(w: &mut World, p: &Producer, connection: u64, at: i64) -> Error
 fn on(w: &mut World, connection: u64, command: Command) -> Reply {
     w.ask(Command::On {
         connection: ConnectionId(connection),
+        principal: Arc::from("User:ANONYMOUS"),
         command: Box::new(command),
     })
 }

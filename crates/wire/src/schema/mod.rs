@@ -3,6 +3,7 @@
 //! The rows say how long things are and where counts stand, which is all that a bounds check needs;
 //! what a field means is the codec's business. The tests hold every row against the codec.
 
+mod acls;
 mod admin;
 mod data;
 mod groups;
@@ -89,6 +90,9 @@ pub fn request(key: ApiKey) -> &'static Struct {
         ApiKey::EndTxn => &transactions::END_TXN,
         ApiKey::WriteTxnMarkers => &transactions::WRITE_TXN_MARKERS,
         ApiKey::TxnOffsetCommit => &transactions::TXN_OFFSET_COMMIT,
+        ApiKey::DescribeAcls => &acls::DESCRIBE_ACLS,
+        ApiKey::CreateAcls => &acls::CREATE_ACLS,
+        ApiKey::DeleteAcls => &acls::DELETE_ACLS,
         ApiKey::DescribeConfigs => &admin::DESCRIBE_CONFIGS,
         ApiKey::AlterConfigs => &admin::ALTER_CONFIGS,
         ApiKey::DescribeLogDirs => &admin::DESCRIBE_LOG_DIRS,

@@ -1,0 +1,43 @@
+//! Every API × with and without a right × what is there and what is not: the table that Apache Kafka gave
+//! (`scripts/prove acl-matrix`).
+
+use std::path::Path;
+
+use tidemark_differential::acl_matrix::{Row, SETTINGS, driven, run};
+use tidemark_testkit::TestBroker;
+use tidemark_wire::{ApiKey, ApiTable};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_api_answers_with_a_right_and_without_it_as_kafka_does() {
+    let mut stopped = TestBroker::builder().set("auto.create.topics.enable", true);
+    for (name, value) in SETTINGS {
+        stopped = stopped.set(name, value);
+    }
+    let broker = stopped.start().await;
+    let address = broker.address();
+    let rows = tokio::task::spawn_blocking(move || run(address)).await;
+    let rows = rows
+        .expect("it does not panic")
+        .expect("every row is asked");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/acl-matrix.txt");
+    let expected = std::fs::read_to_string(&path).expect("the table is there");
+    let answered: Vec<String> = rows.iter().map(Row::line).collect();
+    let answered: Vec<&str> = answered.iter().map(String::as_str).collect();
+    let expected: Vec<&str> = expected.lines().collect();
+    let differ = (answered.iter().zip(&expected)).filter(|(a, e)| a != e);
+    let differ: Vec<_> = differ.collect();
+    assert!(differ.is_empty(), "answered, expected: {differ:#?}");
+    assert_eq!(answered.len(), expected.len(), "rows");
+}
+
+/// Before anybody is asked for a right.
+const OF_THE_CONNECTION: [ApiKey; 2] = [ApiKey::SaslHandshake, ApiKey::SaslAuthenticate];
+
+#[test]
+fn every_api_that_is_advertised_has_its_rows() {
+    let driven = driven();
+    for (api, _) in ApiTable::served_apis() {
+        let asked = driven.contains(&api.key.code()) || OF_THE_CONNECTION.contains(&api.key);
+        assert!(asked, "no row of the matrix asks for {}", api.name);
+    }
+}
