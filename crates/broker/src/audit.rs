@@ -1,6 +1,7 @@
 //! What the broker tells its audit log: opens it as the settings say, and puts events of its own into
 //! the log's words.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -257,6 +258,26 @@ impl Changes {
                     })
                     .collect()
             }
+            Command::AlterScram(alter) => {
+                let mut users: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+                for gone in &alter.deletions {
+                    let what = format!("{} removed", scram(gone.mechanism));
+                    users.entry(&gone.user).or_default().push(what);
+                }
+                for set in &alter.upsertions {
+                    let iterations = set.credential.iterations;
+                    let what = format!("{} set, {iterations} iterations", scram(set.mechanism));
+                    users.entry(&set.user).or_default().push(what);
+                }
+                let users = users.into_iter();
+                users
+                    .map(|(user, what)| Change {
+                        resource_type: "User",
+                        name: user.to_owned(),
+                        what: what.join(", "),
+                    })
+                    .collect()
+            }
             Command::DeleteGroups(groups) => {
                 groups.iter().map(|name| group(name, "deleted")).collect()
             }
@@ -282,6 +303,18 @@ impl Changes {
                 .iter())
             .map(|result| result.clone().err().map(|(code, why)| (code, Some(why))))
             .collect(),
+            Some(Reply::AlterScram(altered)) => {
+                let of = |change: &Change| {
+                    let mut altered = altered.iter();
+                    match altered.find(|(user, _)| *user == change.name) {
+                        Some((_, result)) => {
+                            result.clone().err().map(|(code, why)| (code, Some(why)))
+                        }
+                        None => unknown(),
+                    }
+                };
+                self.0.iter().map(of).collect()
+            }
             Some(Reply::DeleteGroups(codes)) => {
                 codes.iter().map(|code| failed(*code, None)).collect()
             }
@@ -365,6 +398,14 @@ fn told(configs: impl ExactSizeIterator<Item = String>) -> String {
         text += &format!(", and {} more", count - MAX_CONFIGS);
     }
     text
+}
+
+fn scram(mechanism: i8) -> String {
+    match mechanism {
+        1 => "SCRAM-SHA-256".to_owned(),
+        2 => "SCRAM-SHA-512".to_owned(),
+        other => format!("mechanism {other}"),
+    }
 }
 
 /// A broker's setting is told with its value only if it is known to be no secret; topics have none.

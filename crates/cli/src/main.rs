@@ -55,7 +55,10 @@ fn serve(loaded: Loaded, secure: bool, json: bool) -> ExitCode {
         say(&format!("note: {note}"));
     }
     let secured = match secure {
-        true => secure::prepare(&loaded.settings, &mut |line| say(&format!("secure: {line}"))).map(Some),
+        true => secure::prepare(&loaded.settings, &mut |line| {
+            say(&format!("secure: {line}"))
+        })
+        .map(Some),
         false => secure::refuse_to_open(&loaded.settings).map(|()| None),
     };
     let secured = match secured {

@@ -30,11 +30,7 @@ fn failed(what: impl fmt::Display) -> Failed {
     Failed(format!("error: {what}"))
 }
 
-pub(crate) fn serve(
-    loaded: Loaded,
-    secured: Option<Secure>,
-    json: bool,
-) -> Result<(), Failed> {
+pub(crate) fn serve(loaded: Loaded, secured: Option<Secure>, json: bool) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("tidemark-net")
@@ -76,9 +72,7 @@ async fn run(loaded: Loaded, secured: Option<Secure>, json: bool) -> Result<(), 
         None => None,
         Some(secured) => {
             let dial = banner::dial(&settings, &started).unwrap_or_default();
-            started.secured = secured
-                .clients(&dial, started.admin)
-                .map_err(failed)?;
+            started.secured = secured.clients(&dial, started.admin).map_err(failed)?;
             Some(tokio::spawn(look_after(settings.clone())))
         }
     };

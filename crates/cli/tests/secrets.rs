@@ -38,7 +38,10 @@ impl Secrets {
         let client = hash.hmac(&salted, b"Client Key");
         self.add(&format!("{user}'s salt"), salt);
         self.add(&format!("{user}'s stored key"), hash.digest(&client));
-        self.add(&format!("{user}'s server key"), hash.hmac(&salted, b"Server Key"));
+        self.add(
+            &format!("{user}'s server key"),
+            hash.hmac(&salted, b"Server Key"),
+        );
         self.add(&format!("{user}'s client key"), client);
         self.add(&format!("{user}'s salted password"), salted);
     }
@@ -59,7 +62,10 @@ impl Secrets {
             ("in upper hex", hex.to_ascii_uppercase().into_bytes()),
             ("as a list of numbers", list.into_bytes()),
         ];
-        forms.push(("as Rust shows bytes", secret.escape_ascii().to_string().into_bytes()));
+        forms.push((
+            "as Rust shows bytes",
+            secret.escape_ascii().to_string().into_bytes(),
+        ));
         forms
     }
 
@@ -203,8 +209,15 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
     let users_of_env = ("TIDEMARK_AUTH_USERS", "anna:anna-secret-Zq7x");
     let serve = [&["serve", "--json"], flags.as_slice()].concat();
     let (mut process, banner) = start(dir.path(), &serve, users_of_env);
-    let address: SocketAddr = banner["listeners"][0]["address"].as_str().unwrap().parse().unwrap();
-    let ssl = banner["listeners"][1]["address"].as_str().unwrap().to_owned();
+    let address: SocketAddr = banner["listeners"][0]["address"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let ssl = banner["listeners"][1]["address"]
+        .as_str()
+        .unwrap()
+        .to_owned();
 
     // Logins of every kind, good and bad.
     for (user, password, good) in [
@@ -216,22 +229,40 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
         for hash in [Hash::Sha256, Hash::Sha512] {
             let mut client = RawClient::connect(address).await;
             let answer = client.sasl_scram(hash, user, password).await;
-            assert_eq!(answer.error_code == 0, good, "{user} {:?}", answer.error_message);
+            assert_eq!(
+                answer.error_code == 0,
+                good,
+                "{user} {:?}",
+                answer.error_message
+            );
             secrets.nowhere_in("an answer", format!("{answer:?}"));
         }
         let mut client = RawClient::connect(address).await;
         let answer = client.sasl_plain(user, password).await;
-        assert_eq!(answer.error_code == 0, good, "{user} {:?}", answer.error_message);
+        assert_eq!(
+            answer.error_code == 0,
+            good,
+            "{user} {:?}",
+            answer.error_message
+        );
     }
     let mut cora = RawClient::connect(address).await;
-    assert_eq!(cora.sasl_plain("cora", "cora-secret-Xe9u").await.error_code, 0);
+    assert_eq!(
+        cora.sasl_plain("cora", "cora-secret-Xe9u").await.error_code,
+        0
+    );
     // A proof that breaks off, and bytes that are no message.
     let mut client = RawClient::connect(address).await;
     client.sasl_handshake(1, "SCRAM-SHA-256").await;
     let scram = ScramClient::new(Hash::Sha256, "anna", "anna-secret-Zq7x");
     let first = client.sasl_token(2, scram.first()).await;
     let told = String::from_utf8(first.auth_bytes.to_vec()).unwrap();
-    let field = |name: &str| told.split(',').find_map(|f| f.strip_prefix(name)).unwrap().to_owned();
+    let field = |name: &str| {
+        told.split(',')
+            .find_map(|f| f.strip_prefix(name))
+            .unwrap()
+            .to_owned()
+    };
     let salt = base64::decode(&field("s=")).unwrap();
     let iterations = field("i=").parse().unwrap();
     secrets.derived("anna", Hash::Sha256, "anna-secret-Zq7x", &salt, iterations);
@@ -243,11 +274,16 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
     let mut client = RawClient::connect(address).await;
     client.sasl_handshake(1, "PLAIN").await;
     client.sasl_token(2, b"anna-secret-Zq7x".to_vec()).await;
-    TcpStream::connect(&ssl).unwrap().write_all(b"anna-secret-Zq7x wrong-guess-Vt3s").unwrap();
+    TcpStream::connect(&ssl)
+        .unwrap()
+        .write_all(b"anna-secret-Zq7x wrong-guess-Vt3s")
+        .unwrap();
 
     // Credentials that change, and are asked for.
     let mut admin = RawClient::connect(address).await;
-    admin.sasl_scram(Hash::Sha512, "anna", "anna-secret-Zq7x").await;
+    admin
+        .sasl_scram(Hash::Sha512, "anna", "anna-secret-Zq7x")
+        .await;
     let salt = b"dora-salt-Po9m-0123456789".to_vec();
     secrets.derived("dora", Hash::Sha256, "dora-secret-Wr2t", &salt, 4096);
     let salted = Hash::Sha256.salted_password("dora-secret-Wr2t", &salt, 4096);
@@ -267,7 +303,12 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
         secrets.nowhere_in("AlterUserScramCredentials", format!("{answer:?}"));
     }
     // By SCRAM the salt is told to whoever asks; that one place is not among those below.
-    let described = admin.send(0, &DescribeUserScramCredentialsRequest::default().with_users(None)).await;
+    let described = admin
+        .send(
+            0,
+            &DescribeUserScramCredentialsRequest::default().with_users(None),
+        )
+        .await;
     secrets.nowhere_in("DescribeUserScramCredentials", format!("{described:?}"));
     let broker = DescribeConfigsResource::default()
         .with_resource_type(4)
@@ -282,13 +323,20 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
     secrets.nowhere_in("DescribeConfigs", format!("{configs:?}"));
     let config = |name: &str| {
         let mut all = configs.results[0].configs.iter();
-        all.find(|config| &*config.name == name).unwrap_or_else(|| panic!("no {name}"))
+        all.find(|config| &*config.name == name)
+            .unwrap_or_else(|| panic!("no {name}"))
     };
     assert!(config("auth.users").is_sensitive && config("auth.users").value.is_none());
 
     // The admin endpoint.
     let endpoint = banner["admin"].as_str().unwrap();
-    for path in ["/metrics", "/v1/transactions", "/v1/partitions/t", "/readyz", "/nothing"] {
+    for path in [
+        "/metrics",
+        "/v1/transactions",
+        "/v1/partitions/t",
+        "/readyz",
+        "/nothing",
+    ] {
         let answer = http(endpoint, token, path);
         secrets.nowhere_in(path, &answer);
         secrets.nowhere_in(path, http(endpoint, "another-token-altogether", path));
@@ -297,8 +345,15 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
     // Settings that explain themselves, and settings that are wrong.
     for more in [&[][..], &["--json"]] {
         let explain = [&["config", "explain"], flags.as_slice(), more].concat();
-        let output = tidemark(&explain).env(users_of_env.0, users_of_env.1).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = tidemark(&explain)
+            .env(users_of_env.0, users_of_env.1)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         secrets.nowhere_in("config explain", &output.stdout);
         secrets.nowhere_in("config explain", &output.stderr);
     }
@@ -332,13 +387,21 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
     }
 
     let pid = process.0.id().to_string();
-    let sent = std::process::Command::new("kill").args(["-TERM", &pid]).status();
+    let sent = std::process::Command::new("kill")
+        .args(["-TERM", &pid])
+        .status();
     assert!(sent.unwrap().success());
     assert_eq!(process.0.wait().unwrap().code(), Some(0));
     let log = fs::read(dir.path().join("err")).unwrap();
     let logged = String::from_utf8_lossy(&log);
-    assert!(logged.contains("TRACE") || logged.contains("DEBUG"), "it did log: {logged}");
-    assert!(logged.contains("not authenticated"), "the failures were logged: {logged}");
+    assert!(
+        logged.contains("TRACE") || logged.contains("DEBUG"),
+        "it did log: {logged}"
+    );
+    assert!(
+        logged.contains("not authenticated"),
+        "the failures were logged: {logged}"
+    );
     secrets.nowhere_in("the log", &log);
     secrets.nowhere_in("the banner", fs::read(dir.path().join("out")).unwrap());
     let mut audited = Vec::new();
@@ -351,7 +414,10 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
     // That it would be seen.
     let shown = format!("{told} {:?} {}", salt, base64::encode(b"anna-secret-Zq7x"));
     let found = secrets.found_in(shown.as_bytes());
-    for expected in ["dora's salt as a list of numbers", "the password of anna in base64"] {
+    for expected in [
+        "dora's salt as a list of numbers",
+        "the password of anna in base64",
+    ] {
         assert!(found.iter().any(|found| found == expected), "{found:?}");
     }
 }

@@ -16,12 +16,9 @@ mod problem;
 mod properties;
 mod row;
 mod rows;
-<<<<<<< HEAD
 mod sasl;
 mod secret;
-=======
 mod secure;
->>>>>>> dae26d8 (serve --secure: CA, certificate, user and token made at the first start, nothing reachable without them; SECURITY.md)
 mod security;
 mod suggest;
 mod toml_file;
@@ -35,14 +32,11 @@ pub use load::{ENV_PREFIX, Inputs, Loaded, listen_flag, load};
 pub use problem::{ConfigError, Problem};
 pub use row::{Row, Section};
 pub use rows::{Settings, row, rows};
-<<<<<<< HEAD
 pub use sasl::{ListenerSasl, SaslMechanism, users_of_file, users_of_text};
 pub use secret::Secret;
-=======
 pub use secure::{
     ADMIN_USER, AUDIT_DIR, SECURE_DIR, SERVER_FILE, TOKEN_FILE, USER_FILE, is_open, secure_dir,
 };
->>>>>>> dae26d8 (serve --secure: CA, certificate, user and token made at the first start, nothing reachable without them; SECURITY.md)
 pub use tidemark_metadata::{Check, Kind};
 pub use typed::{ExclusiveOperations, JournalSync, TransactionLease, TransactionalIdOwner};
 pub use values::{Source, Values};

@@ -13,11 +13,8 @@ use crate::listeners::{ListenerTexts, parse_endpoint, resolve};
 use crate::problem::{ConfigError, Problem};
 use crate::row::Row;
 use crate::rows::{Settings, Typed, all_names, ranked_row, row};
-<<<<<<< HEAD
 use crate::sasl;
-=======
 use crate::secure;
->>>>>>> dae26d8 (serve --secure: CA, certificate, user and token made at the first start, nothing reachable without them; SECURITY.md)
 use crate::security::{self, PassedOver};
 use crate::suggest::nearest;
 use crate::values::{SetValue, Source, Values};
@@ -230,7 +227,6 @@ impl Gathered {
         self.set.insert(row.name, (SetValue { text, source }, rank));
     }
 
-<<<<<<< HEAD
     fn of_listener(
         &mut self,
         key: String,
@@ -245,7 +241,8 @@ impl Gathered {
             value: value.to_owned(),
             source,
         });
-=======
+    }
+
     /// What `--secure` stands for, where nobody has set it.
     fn secure(&mut self) {
         let text = |name: &str| self.set.get(name).map(|(value, _)| value.text.clone());
@@ -261,7 +258,6 @@ impl Gathered {
                 Some(_) => {}
             }
         }
->>>>>>> dae26d8 (serve --secure: CA, certificate, user and token made at the first start, nothing reachable without them; SECURITY.md)
     }
 
     fn ignore(&mut self, key: &str, value: &str, source: &Source) {
@@ -331,13 +327,10 @@ impl Gathered {
         );
         let mut problems = check_together(&settings);
         problems.extend(security::check(&settings, &self.passed_over));
-<<<<<<< HEAD
         problems.extend(sasl::check(&settings));
-=======
         if self.secure {
             problems.extend(secure::check(&settings));
         }
->>>>>>> dae26d8 (serve --secure: CA, certificate, user and token made at the first start, nothing reachable without them; SECURITY.md)
         if !problems.is_empty() {
             return Err(ConfigError { problems });
         }

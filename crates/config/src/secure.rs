@@ -59,7 +59,10 @@ pub(crate) fn presets(data_dir: &str) -> Vec<Preset> {
         fixed("auth.plain.without.tls", "false"),
         fixed("sasl.enabled.mechanisms", "SCRAM-SHA-256,SCRAM-SHA-512"),
         usual("super.users", &format!("User:{ADMIN_USER}")),
-        usual("audit.log.path", &path_text(&Path::new(data_dir).join(AUDIT_DIR))),
+        usual(
+            "audit.log.path",
+            &path_text(&Path::new(data_dir).join(AUDIT_DIR)),
+        ),
     ]
 }
 
@@ -97,7 +100,10 @@ pub(crate) fn check(settings: &Settings) -> Vec<Problem> {
             "listener {} speaks {}, and with --secure every listener speaks SASL_SSL",
             listener.name, listener.protocol
         );
-        let mend = format!("write listeners=SASL_SSL://{}, or give --listen HOST:PORT", listener.bind);
+        let mend = format!(
+            "write listeners=SASL_SSL://{}, or give --listen HOST:PORT",
+            listener.bind
+        );
         problems.push(problem_of(values, "listeners", what, mend));
     }
     let admin = format!("User:{ADMIN_USER}");
@@ -114,8 +120,9 @@ pub(crate) fn check(settings: &Settings) -> Vec<Problem> {
     };
     let remote = settings.admin_listen.as_deref();
     if remote.is_some_and(|place| place != "off" && !is_local(place)) {
-        let what = "the admin endpoint speaks HTTP without TLS, and would be reached from other machines"
-            .to_owned();
+        let what =
+            "the admin endpoint speaks HTTP without TLS, and would be reached from other machines"
+                .to_owned();
         let mend = "write admin.listen=127.0.0.1:9644, or off";
         problems.push(problem_of(values, "admin.listen", what, mend));
     }
@@ -124,9 +131,12 @@ pub(crate) fn check(settings: &Settings) -> Vec<Problem> {
 
 /// Whether some listener lets in everybody who can connect.
 pub fn is_open(settings: &Settings) -> bool {
-    settings.listeners.iter().any(|listener| match listener.protocol {
-        SecurityProtocol::Plaintext => true,
-        SecurityProtocol::Ssl => settings.ssl_client_auth != "required",
-        _ => false,
-    })
+    settings
+        .listeners
+        .iter()
+        .any(|listener| match listener.protocol {
+            SecurityProtocol::Plaintext => true,
+            SecurityProtocol::Ssl => settings.ssl_client_auth != "required",
+            _ => false,
+        })
 }

@@ -10,9 +10,16 @@ pub enum Source {
     Default,
     /// `serve --secure` stands for it.
     Secure,
-    File { path: String, line: usize },
-    Env { name: String },
-    Flag { name: String },
+    File {
+        path: String,
+        line: usize,
+    },
+    Env {
+        name: String,
+    },
+    Flag {
+        name: String,
+    },
 }
 
 impl Source {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
@@ -50,8 +50,12 @@ fn ca_params(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let id = params.key_identifier_method.derive(key.subject_public_key_info());
-    let id: String = id.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let id = params.key_identifier(key);
+    let id: String = id
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     params.distinguished_name = DistinguishedName::new();
     let name = format!("Tidemark broker's own CA {id}");
     params.distinguished_name.push(DnType::CommonName, name);
@@ -81,7 +85,9 @@ pub(super) fn new_server(ca_key: &str, names: &[String]) -> Result<String, rcgen
     let issuer = Issuer::new(ca_params(&ca_key), ca_key);
     let mut params = CertificateParams::new(names.to_vec())?;
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "Tidemark broker");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "Tidemark broker");
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -110,7 +116,9 @@ fn judge(server: &Pem, ca: &Pem, names: &[String]) -> Option<Option<String>> {
     if server.issuer() != ca.subject() {
         return Some(Some("another CA has signed it".to_owned()));
     }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .ok()?;
     let now = i64::try_from(now.as_secs()).ok()?;
     let left_days = (server.validity().not_after.timestamp() - now).div_euclid(86_400);
     if left_days < i64::from(RENEW_DAYS) {
@@ -133,7 +141,11 @@ fn judge(server: &Pem, ca: &Pem, names: &[String]) -> Option<Option<String>> {
             _ => false,
         })
     };
-    let missing: Vec<&str> = names.iter().filter(|name| !has(name)).map(String::as_str).collect();
+    let missing: Vec<&str> = names
+        .iter()
+        .filter(|name| !has(name))
+        .map(String::as_str)
+        .collect();
     Some(match missing.as_slice() {
         [] => None,
         missing => Some(format!("it is not for {}", missing.join(", "))),
@@ -144,7 +156,9 @@ fn judge(server: &Pem, ca: &Pem, names: &[String]) -> Option<Option<String>> {
 pub(super) fn ca_days_left(ca: &str) -> Option<i64> {
     let (_, pem) = x509_parser::pem::parse_x509_pem(ca.as_bytes()).ok()?;
     let ca = pem.parse_x509().ok()?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .ok()?;
     let now = i64::try_from(now.as_secs()).ok()?;
     Some((ca.validity().not_after.timestamp() - now).div_euclid(86_400))
 }
@@ -157,13 +171,22 @@ mod tests {
     fn a_certificate_is_made_anew_when_it_is_not_for_the_names_or_of_another_ca() {
         let (ca_key, ca) = new_ca().unwrap();
         let names = names(&["Kafka.Example.com".to_owned(), "0.0.0.0".to_owned()]);
-        assert_eq!(names, ["localhost", "127.0.0.1", "::1", "kafka.example.com"]);
+        assert_eq!(
+            names,
+            ["localhost", "127.0.0.1", "::1", "kafka.example.com"]
+        );
         let server = new_server(&ca_key, &names).unwrap();
         assert_eq!(why_renew(&server, &ca, &names), None);
         let more = [names.clone(), vec!["10.1.2.3".to_owned()]].concat();
-        assert_eq!(why_renew(&server, &ca, &more).unwrap(), "it is not for 10.1.2.3");
+        assert_eq!(
+            why_renew(&server, &ca, &more).unwrap(),
+            "it is not for 10.1.2.3"
+        );
         let (_, other_ca) = new_ca().unwrap();
-        assert_eq!(why_renew(&server, &other_ca, &names).unwrap(), "another CA has signed it");
+        assert_eq!(
+            why_renew(&server, &other_ca, &names).unwrap(),
+            "another CA has signed it"
+        );
         assert_eq!(why_renew("", &ca, &names).unwrap(), "it cannot be read");
         assert!(ca_days_left(&ca).is_some_and(|days| days > 3_600));
     }

@@ -45,7 +45,13 @@ pub(super) fn lines(
     let quoted = |name: &str| quoted(&dir.join(name).display().to_string());
     let (librdkafka, java) = (quoted(LIBRDKAFKA), quoted(JAVA));
     let mut lines = vec![
-        ("secured", format!("{}: {CA_FILE} is for clients, the rest for nobody else", dir.display())),
+        (
+            "secured",
+            format!(
+                "{}: {CA_FILE} is for clients, the rest for nobody else",
+                dir.display()
+            ),
+        ),
         (
             "kcat",
             format!(
@@ -66,7 +72,10 @@ pub(super) fn lines(
         ),
     ];
     if admin.is_some() {
-        lines.push(("token", format!("tidemark txn takes --token-file {}", quoted(TOKEN_FILE))));
+        lines.push((
+            "token",
+            format!("tidemark txn takes --token-file {}", quoted(TOKEN_FILE)),
+        ));
     }
     lines
 }

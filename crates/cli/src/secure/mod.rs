@@ -11,7 +11,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf, absolute};
 
 use tidemark_config::{
-    ADMIN_USER, SECURE_DIR, SERVER_FILE, Secret, Settings, TOKEN_FILE, USER_FILE, is_open, secure_dir,
+    ADMIN_USER, SECURE_DIR, SERVER_FILE, Secret, Settings, TOKEN_FILE, USER_FILE, is_open,
+    secure_dir,
 };
 
 use files::{make_dir, read, write_new};
@@ -44,10 +45,7 @@ pub(crate) fn refuse_to_open(settings: &Settings) -> Result<(), String> {
 /// Makes what is missing; `say` gets a line for each thing that was made or changed. Blocks.
 ///
 /// Errors: why not, and what to do.
-pub(crate) fn prepare(
-    settings: &Settings,
-    say: &mut dyn FnMut(String),
-) -> Result<Secure, String> {
+pub(crate) fn prepare(settings: &Settings, say: &mut dyn FnMut(String)) -> Result<Secure, String> {
     let data_dir = absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
     let dir = data_dir.join(SECURE_DIR);
     let had_data = data_dir.join("identity").exists();
@@ -135,7 +133,10 @@ fn renew(settings: &Settings, dir: &Path, say: &mut dyn FnMut(String)) -> Result
     let of = names.join(", ");
     say(match why {
         None => format!("a certificate was made for {of}: {}", path.display()),
-        Some(why) => format!("the certificate {} was made anew for {of}: {why}", path.display()),
+        Some(why) => format!(
+            "the certificate {} was made anew for {of}: {why}",
+            path.display()
+        ),
     });
     Ok(())
 }
