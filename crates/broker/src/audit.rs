@@ -258,6 +258,26 @@ impl Changes {
                     })
                     .collect()
             }
+            Command::CreateAcls(acls) => {
+                let acls = acls.iter();
+                acls.map(|acl| Change {
+                    resource_type: "Acl",
+                    name: acl.name.to_string(),
+                    what: format!("added: {acl}"),
+                })
+                .collect()
+            }
+            // What is removed, its reply tells.
+            Command::DeleteAcls(filters) => {
+                let filters = filters.iter();
+                filters
+                    .map(|_| Change {
+                        resource_type: "Acl",
+                        name: String::new(),
+                        what: "removal of what a filter means".to_owned(),
+                    })
+                    .collect()
+            }
             Command::AlterScram(alter) => {
                 let mut users: BTreeMap<&str, Vec<String>> = BTreeMap::new();
                 for gone in &alter.deletions {
@@ -291,6 +311,22 @@ impl Changes {
 
     /// Tells what became of them. `None`: it was not decided, or is not known to last.
     pub(crate) fn tell(self, cx: &Cx, reply: Option<&Reply>) {
+        if let Some(Reply::DeleteAcls(deleted)) = reply {
+            for deleted in deleted {
+                let acls = match deleted {
+                    Ok(acls) => acls,
+                    Err((code, why)) => {
+                        let failed = Some((*code, Some(why.clone())));
+                        tell_change(cx, "Acl", "", "removal of what a filter means", failed);
+                        continue;
+                    }
+                };
+                for acl in acls {
+                    tell_change(cx, "Acl", &acl.name, &format!("removed: {acl}"), None);
+                }
+            }
+            return;
+        }
         let unknown = || Some((ErrorCode::RequestTimedOut, None));
         let mut results: Vec<Option<(ErrorCode, Option<String>)>> = match reply {
             Some(Reply::CreateTopics(created)) => (created.iter())
@@ -299,10 +335,13 @@ impl Changes {
             Some(Reply::DeleteTopics(deleted)) => (deleted.iter())
                 .map(|topic| failed(topic.error, topic.message.clone()))
                 .collect(),
-            Some(Reply::CreatePartitions(results) | Reply::AlterConfigs(results)) => (results
-                .iter())
-            .map(|result| result.clone().err().map(|(code, why)| (code, Some(why))))
-            .collect(),
+            Some(
+                Reply::CreatePartitions(results)
+                | Reply::AlterConfigs(results)
+                | Reply::CreateAcls(results),
+            ) => (results.iter())
+                .map(|result| result.clone().err().map(|(code, why)| (code, Some(why))))
+                .collect(),
             Some(Reply::AlterScram(altered)) => {
                 let of = |change: &Change| {
                     let mut altered = altered.iter();

@@ -15,7 +15,9 @@ async fn every_api_answers_with_a_right_and_without_it_as_kafka_does() {
     let broker = stopped.start().await;
     let address = broker.address();
     let rows = tokio::task::spawn_blocking(move || run(address)).await;
-    let rows = rows.expect("it does not panic").expect("every row is asked");
+    let rows = rows
+        .expect("it does not panic")
+        .expect("every row is asked");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/acl-matrix.txt");
     let expected = std::fs::read_to_string(&path).expect("the table is there");
     let answered: Vec<String> = rows.iter().map(Row::line).collect();

@@ -62,7 +62,11 @@ pub(super) const ASKED: &[Asked] = &[
     Asked {
         key: 32,
         name: "DescribeConfigs v4 of a topic",
-        rights: &["DescribeConfigs topic", "AlterConfigs topic-", "Describe topic"],
+        rights: &[
+            "DescribeConfigs topic",
+            "AlterConfigs topic-",
+            "Describe topic",
+        ],
         ask: |w| describe_configs(w, TOPIC),
     },
     Asked {
@@ -204,14 +208,19 @@ fn cluster_operations(w: &mut World) -> Result<Vec<i64>> {
         .with_include_cluster_authorized_operations(true);
     let answer = w.ask(10, &request)?;
     numbers(answer, |a| {
-        vec![a.brokers.len() as i64, a.cluster_authorized_operations.into()]
+        vec![
+            a.brokers.len() as i64,
+            a.cluster_authorized_operations.into(),
+        ]
     })
 }
 
 fn log_dirs(w: &mut World, version: i16) -> Result<Vec<i64>> {
     let request = DescribeLogDirsRequest::default().with_topics(None);
     let answer = w.ask(version, &request)?;
-    numbers(answer, |a| vec![a.error_code.into(), a.results.len() as i64])
+    numbers(answer, |a| {
+        vec![a.error_code.into(), a.results.len() as i64]
+    })
 }
 
 fn describe_configs(w: &mut World, kind: i8) -> Result<Vec<i64>> {
@@ -249,7 +258,9 @@ fn alter_configs(w: &mut World, kind: i8) -> Result<Vec<i64>> {
         .with_resources(vec![resource])
         .with_validate_only(true);
     let answer = w.ask(2, &request)?;
-    numbers(answer, |a| a.responses.iter().map(|r| r.error_code.into()).collect())
+    numbers(answer, |a| {
+        a.responses.iter().map(|r| r.error_code.into()).collect()
+    })
 }
 
 fn incremental_alter_configs(w: &mut World, kind: i8) -> Result<Vec<i64>> {
@@ -269,7 +280,9 @@ fn incremental_alter_configs(w: &mut World, kind: i8) -> Result<Vec<i64>> {
         .with_resources(vec![resource])
         .with_validate_only(true);
     let answer = w.ask(1, &request)?;
-    numbers(answer, |a| a.responses.iter().map(|r| r.error_code.into()).collect())
+    numbers(answer, |a| {
+        a.responses.iter().map(|r| r.error_code.into()).collect()
+    })
 }
 
 fn describe_acls(w: &mut World) -> Result<Vec<i64>> {
@@ -282,7 +295,9 @@ fn describe_acls(w: &mut World) -> Result<Vec<i64>> {
         .with_operation(1)
         .with_permission_type(1);
     let answer = w.ask(3, &request)?;
-    numbers(answer, |a| vec![a.error_code.into(), a.resources.len() as i64])
+    numbers(answer, |a| {
+        vec![a.error_code.into(), a.resources.len() as i64]
+    })
 }
 
 /// Of nobody who takes part.
@@ -300,7 +315,9 @@ fn good_acl(w: &World) -> AclCreation {
 fn create_acls(w: &mut World, acl: impl Fn(&World) -> AclCreation) -> Result<Vec<i64>> {
     let request = CreateAclsRequest::default().with_creations(vec![acl(w)]);
     let answer = w.ask(3, &request)?;
-    numbers(answer, |a| a.results.iter().map(|r| r.error_code.into()).collect())
+    numbers(answer, |a| {
+        a.results.iter().map(|r| r.error_code.into()).collect()
+    })
 }
 
 fn delete_acls(

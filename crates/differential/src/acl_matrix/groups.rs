@@ -127,7 +127,12 @@ pub(super) const ASKED: &[Asked] = &[
     Asked {
         key: 16,
         name: "ListGroups v4",
-        rights: &["Describe group", "Read group", "Describe cluster", "Describe topic"],
+        rights: &[
+            "Describe group",
+            "Read group",
+            "Describe cluster",
+            "Describe topic",
+        ],
         ask: list_groups,
     },
     Asked {
@@ -253,7 +258,9 @@ fn leave_group(w: &mut World) -> Result<Vec<i64>> {
     let answer = w.ask(3, &request)?;
     numbers(answer, |a| {
         let members = a.members.iter().map(|m| m.error_code.into());
-        std::iter::once(a.error_code.into()).chain(members).collect()
+        std::iter::once(a.error_code.into())
+            .chain(members)
+            .collect()
     })
 }
 
@@ -283,7 +290,9 @@ fn list_groups(w: &mut World) -> Result<Vec<i64>> {
 fn delete_groups(w: &mut World) -> Result<Vec<i64>> {
     let request = DeleteGroupsRequest::default().with_groups_names(vec![w.group_id()]);
     let answer = w.ask(2, &request)?;
-    numbers(answer, |a| a.results.iter().map(|r| r.error_code.into()).collect())
+    numbers(answer, |a| {
+        a.results.iter().map(|r| r.error_code.into()).collect()
+    })
 }
 
 /// The code of the whole, then each partition's.

@@ -69,7 +69,12 @@ pub fn run(address: SocketAddr) -> Result<Vec<Row>> {
     let mut world = World::begin(address)?;
     let mut rows = Vec::new();
     let mut driven = BTreeSet::new();
-    let tables = [apis::ASKED, topics::ASKED, groups::ASKED, transactions::ASKED];
+    let tables = [
+        apis::ASKED,
+        topics::ASKED,
+        groups::ASKED,
+        transactions::ASKED,
+    ];
     for asked in tables.into_iter().flatten() {
         driven.insert(asked.key);
         for rights in std::iter::once(&"").chain(asked.rights) {

@@ -31,7 +31,13 @@ pub(super) const ASKED: &[Asked] = &[
     Asked {
         key: 0,
         name: "Produce v9",
-        rights: &["Write topic", "Write topic-", "Read topic", "All topic", "Write id"],
+        rights: &[
+            "Write topic",
+            "Write topic-",
+            "Read topic",
+            "All topic",
+            "Write id",
+        ],
         ask: |w| produce(w, 9, false, false),
     },
     Asked {
@@ -85,7 +91,12 @@ pub(super) const ASKED: &[Asked] = &[
     Asked {
         key: 2,
         name: "ListOffsets v7",
-        rights: &["Describe topic", "Read topic", "Write topic-", "Create topic"],
+        rights: &[
+            "Describe topic",
+            "Read topic",
+            "Write topic-",
+            "Create topic",
+        ],
         ask: list_offsets,
     },
     Asked {
@@ -97,7 +108,11 @@ pub(super) const ASKED: &[Asked] = &[
     Asked {
         key: 3,
         name: "Metadata v12 by name, with operations",
-        rights: &["Describe topic", "Read topic, AlterConfigs topic", "All topic"],
+        rights: &[
+            "Describe topic",
+            "Read topic, AlterConfigs topic",
+            "All topic",
+        ],
         ask: |w| metadata(w, false),
     },
     Asked {
@@ -139,7 +154,12 @@ pub(super) const ASKED: &[Asked] = &[
     Asked {
         key: 20,
         name: "DeleteTopics v5",
-        rights: &["Delete topic", "Describe topic", "Delete cluster", "Write topic"],
+        rights: &[
+            "Delete topic",
+            "Describe topic",
+            "Delete cluster",
+            "Write topic",
+        ],
         ask: delete_topics,
     },
     Asked {
@@ -264,7 +284,9 @@ fn offset_for_leader_epoch(w: &mut World) -> Result<Vec<i64>> {
 /// The code, whether there is a name and an id, how many partitions, which operations.
 fn metadata(w: &mut World, by_id: bool) -> Result<Vec<i64>> {
     let topic = match by_id {
-        true => MetadataRequestTopic::default().with_name(None).with_topic_id(w.topic_id),
+        true => MetadataRequestTopic::default()
+            .with_name(None)
+            .with_topic_id(w.topic_id),
         false => MetadataRequestTopic::default().with_name(Some(w.topic_name())),
     };
     let request = MetadataRequest::default()
@@ -305,7 +327,9 @@ fn to_be_made(w: &mut World) -> Result<Vec<i64>> {
         .with_topics(Some(vec![topic]))
         .with_allow_auto_topic_creation(true);
     let answer = w.ask(9, &request)?;
-    numbers(answer, |a| a.topics.iter().map(|t| t.error_code.into()).collect())
+    numbers(answer, |a| {
+        a.topics.iter().map(|t| t.error_code.into()).collect()
+    })
 }
 
 /// The code, that of the configuration, how many partitions are told.
@@ -341,7 +365,9 @@ fn create_partitions(w: &mut World) -> Result<Vec<i64>> {
         .with_timeout_ms(30_000)
         .with_topics(vec![topic]);
     let answer = w.ask(3, &request)?;
-    numbers(answer, |a| a.results.iter().map(|r| r.error_code.into()).collect())
+    numbers(answer, |a| {
+        a.results.iter().map(|r| r.error_code.into()).collect()
+    })
 }
 
 fn delete_topics(w: &mut World) -> Result<Vec<i64>> {
@@ -349,12 +375,16 @@ fn delete_topics(w: &mut World) -> Result<Vec<i64>> {
         .with_timeout_ms(30_000)
         .with_topic_names(vec![w.topic_name()]);
     let answer = w.ask(5, &request)?;
-    numbers(answer, |a| a.responses.iter().map(|r| r.error_code.into()).collect())
+    numbers(answer, |a| {
+        a.responses.iter().map(|r| r.error_code.into()).collect()
+    })
 }
 
 /// The code, and whether the name is told.
 fn delete_topics_by_id(w: &mut World) -> Result<Vec<i64>> {
-    let topic = DeleteTopicState::default().with_name(None).with_topic_id(w.topic_id);
+    let topic = DeleteTopicState::default()
+        .with_name(None)
+        .with_topic_id(w.topic_id);
     let request = DeleteTopicsRequest::default()
         .with_timeout_ms(30_000)
         .with_topics(vec![topic]);

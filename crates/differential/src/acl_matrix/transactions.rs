@@ -109,7 +109,9 @@ fn init_producer_id(w: &mut World, transactional: bool) -> Result<Vec<i64>> {
         .with_producer_id(ProducerId(-1))
         .with_producer_epoch(-1);
     let answer = w.ask(4, &request)?;
-    numbers(answer, |a| vec![a.error_code.into(), a.producer_epoch.into()])
+    numbers(answer, |a| {
+        vec![a.error_code.into(), a.producer_epoch.into()]
+    })
 }
 
 fn add_partitions(w: &mut World) -> Result<Vec<i64>> {

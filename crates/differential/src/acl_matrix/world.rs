@@ -186,7 +186,10 @@ impl World {
             .with_permission_type(1);
         let request = DeleteAclsRequest::default().with_filters(vec![filter]);
         let answer = self.admin.ask(3, &request)?;
-        ensure!(answer.filter_results[0].error_code == 0, "DeleteAcls: {answer:?}");
+        ensure!(
+            answer.filter_results[0].error_code == 0,
+            "DeleteAcls: {answer:?}"
+        );
         self.until_acls(&CLIENT.to_string(), 0)
     }
 
@@ -202,12 +205,19 @@ impl World {
         let until = Instant::now() + PATIENCE;
         loop {
             let answer = self.admin.ask(3, &request)?;
-            ensure!(answer.error_code == 0, "DescribeAcls: {}", answer.error_code);
+            ensure!(
+                answer.error_code == 0,
+                "DescribeAcls: {}",
+                answer.error_code
+            );
             let found: usize = answer.resources.iter().map(|r| r.acls.len()).sum();
             if found == wanted {
                 return Ok(());
             }
-            ensure!(Instant::now() < until, "{found} ACLs for {host}, not {wanted}");
+            ensure!(
+                Instant::now() < until,
+                "{found} ACLs for {host}, not {wanted}"
+            );
             sleep(PAUSE);
         }
     }
@@ -270,7 +280,10 @@ impl World {
             .with_producer_id(ProducerId(-1))
             .with_producer_epoch(-1);
         let answer = self.admin.ask(4, &request)?;
-        Ok((answer.error_code, (answer.producer_id.0, answer.producer_epoch)))
+        Ok((
+            answer.error_code,
+            (answer.producer_id.0, answer.producer_epoch),
+        ))
     }
 
     pub(crate) fn topic_name(&self) -> TopicName {

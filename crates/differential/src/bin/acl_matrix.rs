@@ -44,8 +44,12 @@ fn compare(args: &Args) -> Result<bool> {
         let theirs = scope.spawn(|| run(args.kafka));
         (ours.join(), theirs.join())
     });
-    let ours = ours.expect("the thread does not panic").context("Tidemark")?;
-    let theirs = theirs.expect("the thread does not panic").context("Kafka")?;
+    let ours = ours
+        .expect("the thread does not panic")
+        .context("Tidemark")?;
+    let theirs = theirs
+        .expect("the thread does not panic")
+        .context("Kafka")?;
     let path = &args.expected;
     if args.write {
         let lines: Vec<String> = theirs.iter().map(Row::line).collect();
@@ -66,8 +70,15 @@ fn compare(args: &Args) -> Result<bool> {
     }
     if expected.len() != theirs.len() {
         differences += 1;
-        println!("{} rows are expected, {} were asked", expected.len(), theirs.len());
+        println!(
+            "{} rows are expected, {} were asked",
+            expected.len(),
+            theirs.len()
+        );
     }
-    println!("acl-matrix: rows={} differences={differences}", theirs.len());
+    println!(
+        "acl-matrix: rows={} differences={differences}",
+        theirs.len()
+    );
     Ok(differences == 0)
 }

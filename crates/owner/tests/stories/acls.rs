@@ -40,7 +40,9 @@ fn delete(w: &mut World, filters: &[AclFilter]) -> Vec<Result<usize, ErrorCode>>
     match w.ask(Command::DeleteAcls(filters.to_vec())) {
         Reply::DeleteAcls(all) => {
             let counted = all.into_iter();
-            counted.map(|r| r.map(|acls| acls.len()).map_err(|e| e.0)).collect()
+            counted
+                .map(|r| r.map(|acls| acls.len()).map_err(|e| e.0))
+                .collect()
         }
         other => panic!("{other:?}"),
     }
@@ -61,7 +63,10 @@ fn acls_are_one_record_a_request_and_survive_a_restart() {
     assert_eq!(w.records.len(), before + 1, "nothing new, nothing written");
     w.restart();
     assert_eq!(all(&w), [acl("a", "t"), acl("a", "u"), acl("b", "t")]);
-    assert_eq!(delete(&mut w, &[of("a"), of("a"), of("z")]), [Ok(2), Ok(2), Ok(0)]);
+    assert_eq!(
+        delete(&mut w, &[of("a"), of("a"), of("z")]),
+        [Ok(2), Ok(2), Ok(0)]
+    );
     assert_eq!(w.records.len(), before + 2);
     assert_eq!(delete(&mut w, &[of("a")]), [Ok(0)]);
     assert_eq!(w.records.len(), before + 2);
@@ -73,7 +78,9 @@ fn acls_are_one_record_a_request_and_survive_a_restart() {
 fn what_does_not_fit_one_record_is_refused_and_the_rest_is_done() {
     let mut w = World::new();
     w.set_max_record_bytes(1 << 12);
-    let many: Vec<Acl> = (0..90).map(|n| acl("a", &format!("topic-{n:03}"))).collect();
+    let many: Vec<Acl> = (0..90)
+        .map(|n| acl("a", &format!("topic-{n:03}")))
+        .collect();
     let created = create(&mut w, &many);
     let made = created.iter().filter(|r| r.is_ok()).count();
     assert!(made > 5 && made < 90, "{made}");
