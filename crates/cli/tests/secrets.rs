@@ -11,6 +11,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+// Other tests use the rest of it.
+#[allow(dead_code)]
 mod support;
 
 use kafka_protocol::messages::alter_user_scram_credentials_request::ScramCredentialUpsertion;
