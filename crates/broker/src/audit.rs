@@ -1,6 +1,7 @@
 //! What the broker tells its audit log: opens it as the settings say, and puts events of its own into
 //! the log's words.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -257,6 +258,46 @@ impl Changes {
                     })
                     .collect()
             }
+            Command::CreateAcls(acls) => {
+                let acls = acls.iter();
+                acls.map(|acl| Change {
+                    resource_type: "Acl",
+                    name: acl.name.to_string(),
+                    what: format!("added: {acl}"),
+                })
+                .collect()
+            }
+            // What is removed, its reply tells.
+            Command::DeleteAcls(filters) => {
+                let filters = filters.iter();
+                filters
+                    .map(|_| Change {
+                        resource_type: "Acl",
+                        name: String::new(),
+                        what: "removal of what a filter means".to_owned(),
+                    })
+                    .collect()
+            }
+            Command::AlterScram(alter) => {
+                let mut users: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+                for gone in &alter.deletions {
+                    let what = format!("{} removed", scram(gone.mechanism));
+                    users.entry(&gone.user).or_default().push(what);
+                }
+                for set in &alter.upsertions {
+                    let iterations = set.credential.iterations;
+                    let what = format!("{} set, {iterations} iterations", scram(set.mechanism));
+                    users.entry(&set.user).or_default().push(what);
+                }
+                let users = users.into_iter();
+                users
+                    .map(|(user, what)| Change {
+                        resource_type: "User",
+                        name: user.to_owned(),
+                        what: what.join(", "),
+                    })
+                    .collect()
+            }
             Command::DeleteGroups(groups) => {
                 groups.iter().map(|name| group(name, "deleted")).collect()
             }
@@ -270,6 +311,22 @@ impl Changes {
 
     /// Tells what became of them. `None`: it was not decided, or is not known to last.
     pub(crate) fn tell(self, cx: &Cx, reply: Option<&Reply>) {
+        if let Some(Reply::DeleteAcls(deleted)) = reply {
+            for deleted in deleted {
+                let acls = match deleted {
+                    Ok(acls) => acls,
+                    Err((code, why)) => {
+                        let failed = Some((*code, Some(why.clone())));
+                        tell_change(cx, "Acl", "", "removal of what a filter means", failed);
+                        continue;
+                    }
+                };
+                for acl in acls {
+                    tell_change(cx, "Acl", &acl.name, &format!("removed: {acl}"), None);
+                }
+            }
+            return;
+        }
         let unknown = || Some((ErrorCode::RequestTimedOut, None));
         let mut results: Vec<Option<(ErrorCode, Option<String>)>> = match reply {
             Some(Reply::CreateTopics(created)) => (created.iter())
@@ -278,10 +335,25 @@ impl Changes {
             Some(Reply::DeleteTopics(deleted)) => (deleted.iter())
                 .map(|topic| failed(topic.error, topic.message.clone()))
                 .collect(),
-            Some(Reply::CreatePartitions(results) | Reply::AlterConfigs(results)) => (results
-                .iter())
-            .map(|result| result.clone().err().map(|(code, why)| (code, Some(why))))
-            .collect(),
+            Some(
+                Reply::CreatePartitions(results)
+                | Reply::AlterConfigs(results)
+                | Reply::CreateAcls(results),
+            ) => (results.iter())
+                .map(|result| result.clone().err().map(|(code, why)| (code, Some(why))))
+                .collect(),
+            Some(Reply::AlterScram(altered)) => {
+                let of = |change: &Change| {
+                    let mut altered = altered.iter();
+                    match altered.find(|(user, _)| *user == change.name) {
+                        Some((_, result)) => {
+                            result.clone().err().map(|(code, why)| (code, Some(why)))
+                        }
+                        None => unknown(),
+                    }
+                };
+                self.0.iter().map(of).collect()
+            }
             Some(Reply::DeleteGroups(codes)) => {
                 codes.iter().map(|code| failed(*code, None)).collect()
             }
@@ -365,6 +437,14 @@ fn told(configs: impl ExactSizeIterator<Item = String>) -> String {
         text += &format!(", and {} more", count - MAX_CONFIGS);
     }
     text
+}
+
+fn scram(mechanism: i8) -> String {
+    match mechanism {
+        1 => "SCRAM-SHA-256".to_owned(),
+        2 => "SCRAM-SHA-512".to_owned(),
+        other => format!("mechanism {other}"),
+    }
 }
 
 /// A broker's setting is told with its value only if it is known to be no secret; topics have none.

@@ -8,9 +8,11 @@
 use std::sync::Arc;
 
 use kafka_protocol::protocol::StrBytes;
+use tidemark_audit::{Event, Kind, Outcome};
 use tidemark_authorizer::{Acls, Action, CLUSTER_NAME, Operation, ResourceType, Rules};
 use tracing::debug;
 
+use crate::audit::origin_of;
 use crate::handlers::Cx;
 
 /// What somebody may be allowed something on.
@@ -127,6 +129,9 @@ impl Rights<'_> {
         allowed: bool,
         purpose: Purpose,
     ) -> bool {
+        if purpose == Purpose::Access {
+            self.audit(operation, resource_type, name, allowed);
+        }
         if !allowed && purpose == Purpose::Access {
             let connection = &self.cx.connection;
             debug!(
@@ -137,6 +142,38 @@ impl Rights<'_> {
             );
         }
         allowed
+    }
+
+    /// What is refused is told, and once in a while what is allowed, but for looking at things.
+    fn audit(&self, operation: Operation, resource_type: ResourceType, name: &str, allowed: bool) {
+        let audit = &self.cx.shared.audit;
+        if !audit.is_on() {
+            return;
+        }
+        let event = |outcome| {
+            Event::new(Kind::Access)
+                .outcome(outcome)
+                .of(&origin_of(self.cx))
+                .api(self.cx.header.api_key.name())
+                .operation(operation.to_string())
+                .resource(resource_type.to_string(), name)
+        };
+        if !allowed {
+            audit.record(|| event(Outcome::Denied));
+            return;
+        }
+        if matches!(operation, Operation::Describe | Operation::DescribeConfigs) {
+            return;
+        }
+        let connection = &self.cx.connection;
+        let key = (
+            &*connection.principal,
+            connection.peer.ip(),
+            operation.code(),
+            resource_type.code(),
+            name,
+        );
+        audit.record_once(key, || event(Outcome::Allowed));
     }
 
     /// Which of a request's topics the client may not do this to.

@@ -165,6 +165,11 @@ impl Front {
 
     /// A client did not say who it is in time.
     pub fn not_in_time(&self, peer: SocketAddr) {
+        self.audit_refusal(
+            Kind::ConnectionRefused,
+            peer,
+            "not authenticated in time (auth.timeout.ms)",
+        );
         self.say_once(
             peer,
             &format!(

@@ -11,8 +11,10 @@ use kafka_protocol::messages::{
 };
 use serde_json::Value;
 use tidemark_disk::{Disk, read_all};
+use tidemark_sasl::Hash;
 use tidemark_testkit::requests::{text, topic_name};
-use tidemark_testkit::{Dialect, StoppedBroker, TestBroker, TxnProducer, eventually};
+use tidemark_testkit::{Batch, Dialect, StoppedBroker, TestBroker, TxnProducer, eventually};
+use tidemark_types::ErrorCode;
 
 const DIR: &str = "/audit";
 
@@ -263,4 +265,86 @@ async fn a_failing_audit_log_stops_the_broker_only_if_it_is_to() {
         assert_eq!(of(&lines, "lost")[0]["count"].as_u64(), Some(stats.lost));
         client.create_topic("u", 1).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logins_and_what_they_were_refused_are_told_with_the_names_behind_them() {
+    let broker = audited()
+        .set("listeners", "SASL_PLAINTEXT://127.0.0.1:0")
+        .set("sasl.enabled.mechanisms", "SCRAM-SHA-256")
+        .set("auth.users", "anna:anna-secret,bert:bert-secret")
+        .set("connection.failed.authentication.delay.ms", 0)
+        .set(
+            "authorizer.class.name",
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        )
+        .set("super.users", "User:anna")
+        .start()
+        .await;
+    let login = async |user: &str, password: &str| {
+        let mut client = broker.client().await;
+        client.set_client_id(user);
+        let answer = client.sasl_scram(Hash::Sha256, user, password).await;
+        (client, answer.error_code)
+    };
+    let (mut anna, code) = login("anna", "anna-secret").await;
+    assert_eq!(code, 0);
+    let (mut bert, code) = login("bert", "bert-secret").await;
+    assert_eq!(code, 0);
+    assert_ne!(login("anna", "bert-secret").await.1, 0);
+    anna.create_topic("t", 1).await;
+    for _ in 0..20 {
+        let refused = bert.produce("t", 0, Batch::of(&["v"]).build()).await;
+        assert_eq!(refused, Err(ErrorCode::TopicAuthorizationFailed));
+        anna.produce("t", 0, Batch::of(&["v"]).build())
+            .await
+            .unwrap();
+    }
+    let lines = lines_of(&broker).await;
+    let logins: Vec<_> = of(&lines, "authentication")
+        .into_iter()
+        .map(|line| {
+            assert_eq!(line["mechanism"], "SCRAM-SHA-256");
+            let field = |name: &str| line[name].as_str().unwrap_or("-").to_owned();
+            (field("principal"), field("claimed"), field("outcome"))
+        })
+        .collect();
+    let expected = [
+        ("User:anna", "-", "succeeded"),
+        ("User:bert", "-", "succeeded"),
+        ("-", "anna", "failed"),
+    ];
+    assert_eq!(
+        logins,
+        expected.map(|(a, b, c)| (a.into(), b.into(), c.into()))
+    );
+    let of_writes = |outcome: &str| -> Vec<_> {
+        let access = of(&lines, "access").into_iter();
+        access
+            .filter(|line| line["outcome"] == outcome && line["operation"] == "Write")
+            .map(|line| {
+                assert_eq!(
+                    (&line["resource"], &line["api"]),
+                    (&"t".into(), &"Produce".into())
+                );
+                (
+                    line["principal"].as_str().unwrap().to_owned(),
+                    line["count"].as_u64(),
+                )
+            })
+            .collect()
+    };
+    // The first at once, the repeats as a number; what is allowed once.
+    let bert = "User:bert".to_owned();
+    assert_eq!(
+        of_writes("denied"),
+        [(bert.clone(), None), (bert, Some(19))]
+    );
+    assert_eq!(of_writes("allowed"), [("User:anna".to_owned(), None)]);
+    let made: Vec<_> = of(&lines, "change")
+        .iter()
+        .map(|line| line["change"].clone())
+        .collect();
+    assert_eq!(made[0], "credentials made at the start");
+    assert_eq!(made.last().unwrap(), "created, partitions 1");
 }

@@ -22,6 +22,7 @@ pub(crate) enum Action {
 pub(crate) struct Sources {
     pub(crate) file: Option<PathBuf>,
     pub(crate) flags: Vec<(String, String)>,
+    pub(crate) secure: bool,
 }
 
 impl Sources {
@@ -42,6 +43,7 @@ impl Sources {
             file,
             env,
             flags: self.flags,
+            secure: self.secure,
         })
     }
 }
@@ -52,6 +54,7 @@ const TEACH: &str = "\
 First steps:
   tidemark                                     a broker on 127.0.0.1:9092, data in ./tidemark-data
   tidemark --listen 0.0.0.0:9092 --data-dir /var/lib/tidemark
+  tidemark --secure                            only for clients that log in, over TLS; prints their lines
   tidemark --config server.properties          a file of Kafka's, or TOML as in config/tidemark.toml
   echo hello | kcat -b 127.0.0.1:9092 -P -t greetings
   kcat -b 127.0.0.1:9092 -C -t greetings -e
@@ -76,6 +79,7 @@ Every acknowledged record has been synced to disk. SIGTERM and Ctrl-C stop the b
 const LISTEN: &str = "listen";
 const DATA_DIR: &str = "data-dir";
 const CONFIG: &str = "config";
+const SECURE: &str = "secure";
 const JSON: &str = "json";
 
 pub(crate) fn command() -> Command {
@@ -145,6 +149,15 @@ fn settings_args(shown: Shown) -> Vec<Arg> {
             .hide_env_values(true)
             .value_parser(value_parser!(PathBuf))
             .help("Settings in TOML, or Kafka's server.properties"),
+        Arg::new(SECURE)
+            .long(SECURE)
+            .env("TIDEMARK_SECURE")
+            .hide_env_values(true)
+            .action(ArgAction::SetTrue)
+            .value_parser(clap::builder::BoolishValueParser::new())
+            .help(
+                "Let in only clients that log in: makes a CA, a certificate and the user admin in DIR/secure",
+            ),
     ];
     for section in Section::ALL {
         for row in rows().iter().filter(|row| row.section == section) {
@@ -214,6 +227,7 @@ fn sources(matches: &ArgMatches) -> Sources {
     Sources {
         file: matches.get_one::<PathBuf>(CONFIG).cloned(),
         flags,
+        secure: matches.get_flag(SECURE),
     }
 }
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use tidemark_audit::{Anchor, Verified, newest_lines, verify};
+use tidemark_config::AUDIT_DIR;
 
 use crate::{print, refuse};
 
@@ -14,8 +15,6 @@ const JSON: &str = "json";
 const EXPECT: &str = "expect";
 const LINES: &str = "lines";
 
-/// Where serve --secure puts it, in the data directory.
-pub(crate) const AUDIT_DIR: &str = "audit";
 /// There was nothing to check.
 const NOTHING: u8 = 2;
 

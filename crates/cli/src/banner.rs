@@ -15,6 +15,8 @@ pub(crate) struct StartedInfo {
     pub(crate) addresses: Vec<(String, SocketAddr)>,
     /// Where the admin endpoint is, if it is served.
     pub(crate) admin: Option<SocketAddr>,
+    /// With `--secure`: what is where, and the lines with which clients connect.
+    pub(crate) secured: Vec<(&'static str, String)>,
     /// The data directory from the root.
     pub(crate) data_dir: PathBuf,
 }
@@ -117,7 +119,10 @@ pub(crate) fn banner(settings: &Settings, started: &StartedInfo) -> String {
             flag_for(admin)
         ));
     }
-    if let Some(try_next) = try_next(settings, started) {
+    for (word, line) in &started.secured {
+        lines.push(format!("  {word:<10} {line}"));
+    }
+    if let Some(try_next) = try_next(settings, started).filter(|_| started.secured.is_empty()) {
         lines.push(format!("  try        {try_next}"));
     }
     lines.push(String::new());
@@ -150,6 +155,15 @@ pub(crate) fn banner_json(settings: &Settings, started: &StartedInfo) -> String 
         "admin": started.admin.map(|admin| admin.to_string()),
         "try": try_next(settings, started),
     });
+    let mut banner = banner;
+    if !started.secured.is_empty() {
+        let lines = started.secured.iter();
+        banner["secured"] = lines
+            .map(|(word, line)| ((*word).to_owned(), Value::from(line.as_str())))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+        banner["try"] = Value::Null;
+    }
     format!("{banner}\n")
 }
 
@@ -160,6 +174,15 @@ fn listeners<'a>(
     started.addresses.iter().filter_map(|(name, address)| {
         let listener = settings.listeners.iter().find(|l| l.name == *name)?;
         Some((listener, *address))
+    })
+}
+
+/// What clients dial: the first listener, as they are told of it.
+pub(crate) fn dial(settings: &Settings, started: &StartedInfo) -> Option<String> {
+    let (listener, address) = listeners(settings, started).next()?;
+    Some(match &listener.advertised {
+        Some(endpoint) => endpoint.to_string(),
+        None => dialable(address).to_string(),
     })
 }
 
@@ -241,6 +264,7 @@ mod tests {
                 .map(|(name, address)| ((*name).to_owned(), address.parse().unwrap()))
                 .collect(),
             admin: Some("127.0.0.1:9644".parse().unwrap()),
+            secured: Vec::new(),
             data_dir: PathBuf::from("/srv/tidemark-data"),
         }
     }

@@ -7,6 +7,7 @@ mod banner;
 mod explain;
 mod logging;
 mod offline;
+mod secure;
 mod serve;
 mod txn;
 
@@ -35,9 +36,9 @@ fn main() -> ExitCode {
         },
         Action::Check(check) => offline::check(&check),
         Action::Dump(dump) => offline::dump(&dump),
-        Action::Serve { inputs, json } => match loaded(inputs) {
-            Ok(loaded) => serve(loaded, json),
-            Err(error) => refuse(error),
+        Action::Serve { inputs, json } => match (inputs.secure, loaded(inputs)) {
+            (secure, Ok(loaded)) => serve(loaded, secure, json),
+            (_, Err(error)) => refuse(error),
         },
     }
 }
@@ -46,14 +47,25 @@ fn loaded(sources: Sources) -> Result<Loaded, ConfigError> {
     load(&sources.read()?)
 }
 
-fn serve(loaded: Loaded, json: bool) -> ExitCode {
+fn serve(loaded: Loaded, secure: bool, json: bool) -> ExitCode {
     if let Err(problem) = logging::init(&loaded.settings) {
         return refuse(problem);
     }
     for note in &loaded.notes {
         say(&format!("note: {note}"));
     }
-    match serve::serve(loaded, json) {
+    let secured = match secure {
+        true => secure::prepare(&loaded.settings, &mut |line| {
+            say(&format!("secure: {line}"))
+        })
+        .map(Some),
+        false => secure::refuse_to_open(&loaded.settings).map(|()| None),
+    };
+    let secured = match secured {
+        Ok(secured) => secured,
+        Err(why) => return refuse(format!("error: {why}")),
+    };
+    match serve::serve(loaded, secured, json) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => refuse(error),
     }

@@ -18,6 +18,7 @@ mod row;
 mod rows;
 mod sasl;
 mod secret;
+mod secure;
 mod security;
 mod suggest;
 mod toml_file;
@@ -33,6 +34,9 @@ pub use row::{Row, Section};
 pub use rows::{Settings, row, rows};
 pub use sasl::{ListenerSasl, SaslMechanism, users_of_file, users_of_text};
 pub use secret::Secret;
+pub use secure::{
+    ADMIN_USER, AUDIT_DIR, SECURE_DIR, SERVER_FILE, TOKEN_FILE, USER_FILE, is_open, secure_dir,
+};
 pub use tidemark_metadata::{Check, Kind};
 pub use typed::{ExclusiveOperations, JournalSync, TransactionLease, TransactionalIdOwner};
 pub use values::{Source, Values};

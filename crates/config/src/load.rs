@@ -14,6 +14,7 @@ use crate::problem::{ConfigError, Problem};
 use crate::row::Row;
 use crate::rows::{Settings, Typed, all_names, ranked_row, row};
 use crate::sasl;
+use crate::secure;
 use crate::security::{self, PassedOver};
 use crate::suggest::nearest;
 use crate::values::{SetValue, Source, Values};
@@ -24,6 +25,8 @@ pub const ENV_PREFIX: &str = "TIDEMARK_";
 /// Variables with the prefix that are no settings: the settings file's path, and whatever tests
 /// and scripts tell each other.
 const ENV_CONFIG: &str = "TIDEMARK_CONFIG";
+/// The same as the flag: `true` or `false`.
+const ENV_SECURE: &str = "TIDEMARK_SECURE";
 const ENV_TEST_PREFIX: &str = "TIDEMARK_TEST_";
 
 /// The texts that settings are read from.
@@ -35,6 +38,8 @@ pub struct Inputs {
     /// Flags without dashes in front, and their values: `listen`, or a setting's name with dashes
     /// for its dots.
     pub flags: Vec<(String, String)>,
+    /// `--secure` was given: what it stands for is set, and nothing may be set that opens it.
+    pub secure: bool,
 }
 
 /// The settings, and what a person should hear about how they came to be.
@@ -47,7 +52,10 @@ pub struct Loaded {
 
 /// Brings all sources together. The error holds every problem found, not only the first.
 pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
-    let mut gathered = Gathered::default();
+    let mut gathered = Gathered {
+        secure: inputs.secure,
+        ..Gathered::default()
+    };
     if let Some(file) = &inputs.file {
         gathered.file(file)?;
     }
@@ -56,6 +64,9 @@ pub fn load(inputs: &Inputs) -> Result<Loaded, ConfigError> {
     }
     for (name, value) in &inputs.flags {
         gathered.flag(name, value);
+    }
+    if inputs.secure {
+        gathered.secure();
     }
     gathered.finish()
 }
@@ -77,6 +88,7 @@ pub fn listen_flag(address: &str) -> Result<String, String> {
 
 #[derive(Default)]
 struct Gathered {
+    secure: bool,
     /// By the row's name: the strongest value so far, and how strong the name it was set by is.
     set: BTreeMap<&'static str, (SetValue, usize)>,
     problems: Vec<Problem>,
@@ -113,6 +125,7 @@ impl Gathered {
     fn env(&mut self, name: &str, value: &str) {
         let passed_over = !name.starts_with(ENV_PREFIX)
             || name == ENV_CONFIG
+            || name == ENV_SECURE
             || name.starts_with(ENV_TEST_PREFIX);
         // Compose files pass on unset variables as empty ones.
         if passed_over || value.is_empty() {
@@ -144,7 +157,12 @@ impl Gathered {
             name: name.to_owned(),
         };
         if name == "listen" {
-            match listen_flag(value) {
+            let listeners = listen_flag(value);
+            let listeners = listeners.map(|listeners| match self.secure {
+                true => listeners.replacen("PLAINTEXT://", "SASL_SSL://", 1),
+                false => listeners,
+            });
+            match listeners {
                 Ok(listeners) => self.set("listeners", &listeners, source),
                 Err(why) => self.problems.push(Problem {
                     what: format!("no address to listen on: {why}"),
@@ -225,6 +243,23 @@ impl Gathered {
         });
     }
 
+    /// What `--secure` stands for, where nobody has set it.
+    fn secure(&mut self) {
+        let text = |name: &str| self.set.get(name).map(|(value, _)| value.text.clone());
+        let default = || row("log.dirs").and_then(|row| row.default.as_deref());
+        let data_dir = text("log.dirs").unwrap_or_else(|| default().unwrap_or_default().to_owned());
+        for preset in secure::presets(&data_dir) {
+            match self.set.get(preset.key) {
+                None => self.set(preset.key, &preset.value, Source::Secure),
+                Some((set, _)) if preset.fixed && set.text != preset.value => {
+                    let problem = secure::conflict(preset.key, &set.source);
+                    self.problems.push(problem);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
     fn ignore(&mut self, key: &str, value: &str, source: &Source) {
         self.pass_over(key, value, source);
         if !self.ignored.iter().any(|ignored| ignored == key) {
@@ -293,6 +328,9 @@ impl Gathered {
         let mut problems = check_together(&settings);
         problems.extend(security::check(&settings, &self.passed_over));
         problems.extend(sasl::check(&settings));
+        if self.secure {
+            problems.extend(secure::check(&settings));
+        }
         if !problems.is_empty() {
             return Err(ConfigError { problems });
         }

@@ -8,16 +8,25 @@ use crate::rows::{row, rows};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     Default,
-    File { path: String, line: usize },
-    Env { name: String },
-    Flag { name: String },
+    /// `serve --secure` stands for it.
+    Secure,
+    File {
+        path: String,
+        line: usize,
+    },
+    Env {
+        name: String,
+    },
+    Flag {
+        name: String,
+    },
 }
 
 impl Source {
     /// Defaults < file < environment < flags.
     pub(crate) fn strength(&self) -> u8 {
         match self {
-            Source::Default => 0,
+            Source::Default | Source::Secure => 0,
             Source::File { .. } => 1,
             Source::Env { .. } => 2,
             Source::Flag { .. } => 3,
@@ -28,6 +37,7 @@ impl Source {
     pub fn kind(&self) -> &'static str {
         match self {
             Source::Default => "default",
+            Source::Secure => "secure",
             Source::File { .. } => "file",
             Source::Env { .. } => "environment",
             Source::Flag { .. } => "flag",
@@ -39,6 +49,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Default => f.write_str("default"),
+            Source::Secure => f.write_str("--secure"),
             Source::File { path, line } => write!(f, "{path}:{line}"),
             Source::Env { name } => write!(f, "environment variable {name}"),
             Source::Flag { name } => write!(f, "flag --{name}"),

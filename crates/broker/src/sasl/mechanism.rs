@@ -25,6 +25,9 @@ pub(crate) trait Mechanism: Send + Sync {
 pub(crate) trait Exchange: Send {
     /// A token of the client's. Not called again once it is done or failed.
     fn step<'a>(&'a mut self, token: &'a [u8], shared: &'a Arc<Shared>) -> Stepping<'a>;
+
+    /// Who the client says it is, once it has said so: not proven, for the audit log.
+    fn claims(&self) -> Option<&str>;
 }
 
 pub(crate) type Stepping<'a> = Pin<Box<dyn Future<Output = Step> + Send + 'a>>;

@@ -85,7 +85,10 @@ impl Mechanism for Plain {
     }
 
     fn begin(&self) -> Box<dyn Exchange> {
-        Box::new(PlainExchange(self.shared.clone()))
+        Box::new(PlainExchange {
+            known: self.shared.clone(),
+            claims: None,
+        })
     }
 
     fn has_users(&self, image: &MetadataImage) -> bool {
@@ -110,18 +113,26 @@ impl Known {
     }
 }
 
-struct PlainExchange(Arc<Known>);
+struct PlainExchange {
+    known: Arc<Known>,
+    claims: Option<String>,
+}
 
 impl Exchange for PlainExchange {
+    fn claims(&self) -> Option<&str> {
+        self.claims.as_deref()
+    }
+
     fn step<'a>(&'a mut self, token: &'a [u8], shared: &'a Arc<Shared>) -> Stepping<'a> {
         Box::pin(async move {
             let claim = match plain::parse(token) {
                 Ok(claim) => claim,
                 Err(refusal) => return Step::Failed(refusal.into()),
             };
-            let (hash, credential) = self.0.credential(&shared.read().image, claim.user);
+            self.claims = Some(claim.user.to_owned());
+            let (hash, credential) = self.known.credential(&shared.read().image, claim.user);
             let password = Secret::new(claim.password);
-            if !self.0.passwords.fits(hash, credential, password).await {
+            if !self.known.passwords.fits(hash, credential, password).await {
                 return Step::Failed(Failed {
                     told: Some(plain::WRONG.to_owned()),
                     why: Refusal::Credentials.why().to_owned(),

@@ -37,6 +37,7 @@ impl Mechanism for Scram {
             hash: self.hash,
             nonce,
             waiting: None,
+            claims: None,
         })
     }
 
@@ -52,6 +53,7 @@ struct ScramExchange {
     nonce: [u8; NONCE_BYTES],
     /// Who the client says it is, once it has said so.
     waiting: Option<(String, AwaitFinal)>,
+    claims: Option<String>,
 }
 
 impl ScramExchange {
@@ -62,6 +64,7 @@ impl ScramExchange {
                 let credential = credential(&shared.read().image, self.hash, first.user());
                 let user = first.user().to_owned();
                 let (answer, waiting) = first.answer(self.hash, credential, &self.nonce);
+                self.claims = Some(user.clone());
                 self.waiting = Some((user, waiting));
                 Ok(Step::Challenge(answer))
             }
@@ -75,6 +78,10 @@ impl ScramExchange {
 }
 
 impl Exchange for ScramExchange {
+    fn claims(&self) -> Option<&str> {
+        self.claims.as_deref()
+    }
+
     fn step<'a>(&'a mut self, token: &'a [u8], shared: &'a Arc<Shared>) -> Stepping<'a> {
         let step = self.next(token, shared);
         Box::pin(std::future::ready(

@@ -27,6 +27,7 @@ use kafka_protocol::messages::{
     RequestKind, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse,
 };
 use kafka_protocol::protocol::{Encodable, StrBytes};
+use tidemark_audit::{Event, Kind, Outcome as Audited};
 use tidemark_types::{ErrorCode, MonoTime};
 use tidemark_wire::api_versions::unsupported_version;
 use tidemark_wire::{
@@ -36,6 +37,7 @@ use tidemark_wire::{
 
 use super::mechanism::{Done, Exchange, Failed, Step};
 use super::{Offered, SaslListener};
+use crate::audit;
 use crate::connection::{ConnectionInfo, End};
 use crate::front::Front;
 use crate::handlers::{Outcome, Pending, api_versions};
@@ -298,6 +300,15 @@ impl Gate {
                 ..ConnectionInfo::clone(&self.connection)
             });
         }
+        front.audit.record(|| {
+            let mut origin = audit::origin(&self.connection);
+            let client_id = header.and_then(|header| header.client_id.as_deref());
+            origin.client_id = client_id.map(Arc::from);
+            Event::new(Kind::Authentication)
+                .outcome(Audited::Succeeded)
+                .of(&origin)
+                .mechanism(name)
+        });
         self.state = State::Through;
         self.deadline = None;
         Ok(Taken::Answer(ready(token_answer(
@@ -398,6 +409,25 @@ impl Gate {
     /// The client is not let in, or not any longer.
     fn fail(&mut self, front: &Arc<Front>, why: &str, answer: Option<Bytes>) -> Taken {
         front.not_authenticated(self.connection.peer, &self.connection.listener, why);
+        front.audit.record(|| {
+            let mut origin = audit::origin(&self.connection);
+            if self.session.is_none() {
+                // It is nobody yet.
+                origin.principal = None;
+            }
+            let event = Event::new(Kind::Authentication)
+                .outcome(Audited::Failed)
+                .of(&origin)
+                .reason(why);
+            let State::Exchange(running) = &self.state else {
+                return event;
+            };
+            let event = event.mechanism(self.offered(running.mechanism).mechanism.name());
+            match running.exchange.claims() {
+                Some(user) => event.claimed(user),
+                None => event,
+            }
+        });
         let delay_ms = front.settings.connection_failed_authentication_delay_ms;
         let delay = front
             .clock

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tidemark_config::{Secret, Settings, users_of_file, users_of_text};
+use tidemark_audit::{Event, Kind, Outcome};
+use tidemark_config::{Secret, Settings, Source, users_of_file, users_of_text};
 use tidemark_metadata::{ScramCredential, ScramUpsertion};
 use tidemark_owner::{AlterScram, Command, Reply};
 use tidemark_sasl::{Credential, Hash, scram};
@@ -45,29 +46,31 @@ pub(crate) fn read_first_users(
     Ok(users)
 }
 
-/// Makes these users if there are none. Returns when they are durable.
+/// Makes these users if there are none; those of `--secure` that are missing. Returns when they are durable.
 pub(crate) async fn first_users(
-    users: BTreeMap<String, Secret>,
+    mut users: BTreeMap<String, Secret>,
     shared: &Shared,
     entropy: std::sync::Arc<dyn Entropy>,
 ) -> Result<(), StartError> {
     if users.is_empty() {
         return Ok(());
     }
+    // Without its administrator nobody could do anything with what --secure has closed.
+    let of_secure = shared.settings.values.source("auth.users.file") == Source::Secure;
     if shared.read().image.scram_users().len() > 0 {
         let image = shared.read().image;
-        let missing: Vec<&str> = users
-            .keys()
-            .map(String::as_str)
-            .filter(|user| image.scram_user(user).is_none())
-            .collect();
-        if !missing.is_empty() {
+        users.retain(|user, _| image.scram_user(user).is_none());
+        let missing: Vec<&str> = users.keys().map(String::as_str).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if !of_secure {
             warn!(
                 "not made, as there are users already: {missing:?}; auth.users is for the first start, \
                  kafka-configs makes more"
             );
+            return Ok(());
         }
-        return Ok(());
     }
     let names: Vec<String> = users.keys().cloned().collect();
     let derived = tokio::task::spawn_blocking(move || {
@@ -89,7 +92,7 @@ pub(crate) async fn first_users(
     let command = Command::AlterScram(AlterScram {
         deletions: Vec::new(),
         upsertions,
-        only_the_first: true,
+        only_the_first: !of_secure,
     });
     let reply = shared
         .submit(command, Wants::Control, ADMISSION_PATIENCE)
@@ -104,6 +107,15 @@ pub(crate) async fn first_users(
         made.map_err(|(_, why)| StartError::Users(format!("user {user:?}: {why}")))?;
     }
     info!("first users made: {names:?}");
+    for name in names {
+        shared.audit.record(|| {
+            Event::new(Kind::Change)
+                .outcome(Outcome::Succeeded)
+                .by("the broker's settings")
+                .resource("User", &name)
+                .change("credentials made at the start")
+        });
+    }
     Ok(())
 }
 
