@@ -11,11 +11,14 @@ use tidemark_group_coordinator::{JoinReply, JoinRequest};
 use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;
 
+use crate::limits::Limit;
+
 use super::{Cx, Pending, text, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: JoinGroupRequest) -> Pending {
     let version = cx.version();
     let member_id = request.member_id.clone();
+    let group_id = request.group_id.clone();
     let command = Command::Join(JoinRequest {
         group_id: request.group_id.to_string(),
         member_id: request.member_id.to_string(),
@@ -40,7 +43,15 @@ pub(crate) async fn handle(cx: Cx, request: JoinGroupRequest) -> Pending {
     });
     cx.call(command, move |cx, reply| {
         let response = match reply {
-            Some(Reply::Join(reply)) => respond(cx.version(), reply),
+            Some(Reply::Join(reply)) => {
+                if reply.error == ErrorCode::GroupMaxSizeReached {
+                    let most = cx.shared.settings.group_max_size;
+                    cx.reached(Limit::GroupSize, || {
+                        format!("group {:?} has group.max.size ({most}) members", group_id.as_str())
+                    });
+                }
+                respond(cx.version(), reply)
+            }
             Some(other) => wrong_reply(other),
             None => JoinGroupResponse::default()
                 .with_error_code(ErrorCode::CoordinatorNotAvailable.code())

@@ -28,6 +28,7 @@ use tidemark_types::{CLUSTER_METADATA, ErrorCode, TopicPartitionId};
 use tidemark_wire::{ProduceRequest, WireError, decode_produce_request};
 
 use crate::admission::Wants;
+use crate::limits::Limit;
 use crate::shared::{ADMISSION_PATIENCE, NotDecided, View};
 
 use super::{Cx, Outcome, Pending, text, uuid, wrong_reply};
@@ -176,6 +177,13 @@ fn check(
                         wall_ms,
                     ) {
                         Err(refusal) => {
+                            if refusal.of_content && refusal.code == ErrorCode::MessageTooLarge {
+                                cx.reached(Limit::Decompression, || {
+                                    "a compressed batch becomes more than decompression.max.ratio \
+                                     or decompression.max.bytes allow"
+                                        .to_owned()
+                                });
+                            }
                             if refusal.code == ErrorCode::CorruptMessage
                                 && let Some(topic) = image
                                 && let Some(header) =
@@ -241,6 +249,7 @@ fn check_batch(
         check_records: true,
         wall_ms,
         limits: DecompressLimits {
+            ratio: cx.shared.settings.decompression_max_ratio,
             max_bytes: usize::try_from(cx.shared.settings.decompression_max_bytes)
                 .unwrap_or(usize::MAX),
             ..DecompressLimits::default()

@@ -1,5 +1,6 @@
 //! One file per command: what is asked, how it is decided, what is answered.
 
+mod allowance;
 mod alter_configs;
 mod create_partitions;
 mod deadlines;
@@ -25,6 +26,7 @@ mod transactions;
 mod txn_offset_commit;
 mod write_txn_markers;
 
+pub use allowance::{TxnLimit, TxnLimits};
 pub use alter_configs::{AlterConfigs, AlterResource, Alteration, ConfigResource};
 pub use create_partitions::{CreatePartitions, GrowTopic};
 pub(crate) use deadlines::Deadline;

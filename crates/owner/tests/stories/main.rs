@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod allowance;
 mod bounds;
 mod exclusive;
 mod expiry;
