@@ -143,7 +143,10 @@ async fn read_requests(
             let mut memory = std::mem::take(&mut coming);
             let bytes = frame.len();
             let memory_bytes = Asked::memory_bytes(&frame);
-            front.request_memory.reserve(&mut memory, memory_bytes).await;
+            front
+                .request_memory
+                .reserve(&mut memory, memory_bytes)
+                .await;
             let asked = in_flight.take(&front, &frame).await;
             let asked = asked.map_err(|limit| End::Over(limit, bytes))?;
             let taken = gate.take(frame, &front).await?;
@@ -308,7 +311,8 @@ async fn start_request(
     if header.api_key == ApiKey::ApiVersions {
         // Before anything else is ready: a client that waits for this falls back to the protocol of
         // ten years ago.
-        return handlers::api_versions::handle(&header, body).map_err(End::Protocol);
+        let warn = |version: &str| front.old_java_client(connection.peer, version);
+        return handlers::api_versions::handle(&header, body, warn).map_err(End::Protocol);
     }
     let shared = front.ready().await.ok_or(End::Client)?;
     let cx = Cx {

@@ -236,6 +236,16 @@ impl Front {
         });
     }
 
+    /// A client whose library is known to harm data, and which nothing can be refused for.
+    pub(crate) fn old_java_client(&self, peer: SocketAddr, version: &str) {
+        self.limits.old_client(peer, || {
+            format!(
+                "client at {peer} uses apache-kafka-java {version}, whose producer may write a batch to \
+                 the wrong topic (CVE-2026-35554): update it to 3.9.2, 4.0.2, 4.1.2 or later"
+            )
+        });
+    }
+
     /// A connection did not get through its TLS handshake.
     pub fn no_handshake(&self, peer: SocketAddr, why: &str) {
         self.audit_refusal(Kind::TlsRefused, peer, why);

@@ -20,6 +20,8 @@ use crate::clock::Clock;
 
 /// One log line per limit and offender in this time.
 const SAY_EVERY: Duration = Duration::from_secs(60);
+/// Who uses an old library does so at each connection.
+const SAY_OLD_CLIENT_EVERY: Duration = Duration::from_secs(86_400);
 /// Offenders remembered for that. Beyond it those that were said long enough ago are forgotten, and
 /// if there are none, all.
 const MAX_REMEMBERED: usize = 10_000;
@@ -134,8 +136,26 @@ pub struct Limits {
     clock: Arc<dyn Clock>,
     refused: Family<OfLimit, Counter>,
     waited: Family<OfLimit, Counter>,
-    /// When something was said last; without a limit: of broken protocol.
-    said: DashMap<(Option<Limit>, Offender), MonoTime>,
+    /// When something was said last.
+    said: DashMap<(About, Offender), MonoTime>,
+}
+
+/// What is said of somebody.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum About {
+    Limit(Limit),
+    Protocol,
+    Login,
+    OldClient,
+}
+
+impl About {
+    const fn every(self) -> Duration {
+        match self {
+            About::OldClient => SAY_OLD_CLIENT_EVERY,
+            About::Limit(_) | About::Protocol | About::Login => SAY_EVERY,
+        }
+    }
 }
 
 impl Limits {
@@ -182,7 +202,7 @@ impl Limits {
         what: impl FnOnce() -> String,
     ) {
         self.count(limit);
-        self.say(Some(limit), offender.into(), what);
+        self.say(About::Limit(limit), offender.into(), what);
     }
 
     /// A principal has all it may have.
@@ -200,22 +220,33 @@ impl Limits {
 
     /// As [`Limits::reached`], for what breaks the protocol and no limit.
     pub fn broken(&self, offender: impl Into<Offender>, what: impl FnOnce() -> String) {
-        self.say(None, offender.into(), what);
+        self.say(About::Protocol, offender.into(), what);
     }
 
-    fn say(&self, limit: Option<Limit>, offender: Offender, what: impl FnOnce() -> String) {
+    /// As [`Limits::broken`], for who is not who it says it is.
+    pub fn unauthenticated(&self, offender: impl Into<Offender>, what: impl FnOnce() -> String) {
+        self.say(About::Login, offender.into(), what);
+    }
+
+    /// A library that is better not used.
+    pub fn old_client(&self, offender: impl Into<Offender>, what: impl FnOnce() -> String) {
+        self.say(About::OldClient, offender.into(), what);
+    }
+
+    fn say(&self, about: About, offender: Offender, what: impl FnOnce() -> String) {
         let now = self.clock.now();
         if self.said.len() >= MAX_REMEMBERED {
-            self.said.retain(|_, said| now.since(*said) < SAY_EVERY);
+            self.said
+                .retain(|(about, _), said| now.since(*said) < about.every());
             if self.said.len() >= MAX_REMEMBERED {
                 self.said.clear();
             }
         }
         let mut news = false;
         self.said
-            .entry((limit, offender))
+            .entry((about, offender))
             .and_modify(|said| {
-                news = now.since(*said) >= SAY_EVERY;
+                news = now.since(*said) >= about.every();
                 if news {
                     *said = now;
                 }

@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kafka_protocol::messages::{
-    ApiVersionsRequest, FetchRequest, FetchResponse, JoinGroupRequest,
-};
+use kafka_protocol::messages::{ApiVersionsRequest, FetchRequest, FetchResponse, JoinGroupRequest};
 use tidemark_broker::{ConnectionInfo, Limit};
 use tidemark_testkit::{
     Batch, InFlight, Isolation, RawClient, TestBroker, fetched, produced, requests, version,

@@ -8,8 +8,8 @@ use thiserror::Error;
 use tidemark_types::{COORDINATOR_PARTITIONS, ProducerId, coordinator_partition};
 
 use crate::{
-    RecordError, TxnMeta, TxnState, Violation, check, check_transition, decode_key, decode_value, encode_key,
-    encode_value, is_expired,
+    RecordError, TxnMeta, TxnState, Violation, check, check_transition, decode_key, decode_value,
+    encode_key, encode_value, is_expired,
 };
 
 /// Why a record cannot be applied: it is damaged, or no decision can have made it.

@@ -47,7 +47,10 @@ pub(crate) async fn handle(cx: Cx, request: JoinGroupRequest) -> Pending {
                 if reply.error == ErrorCode::GroupMaxSizeReached {
                     let most = cx.shared.settings.group_max_size;
                     cx.reached(Limit::GroupSize, || {
-                        format!("group {:?} has group.max.size ({most}) members", group_id.as_str())
+                        format!(
+                            "group {:?} has group.max.size ({most}) members",
+                            group_id.as_str()
+                        )
                     });
                 }
                 respond(cx.version(), reply)

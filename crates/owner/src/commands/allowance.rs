@@ -80,7 +80,10 @@ impl Owner {
 
     /// Whether a transaction may enrol more partitions, and begin if it has none yet.
     pub(crate) fn may_enrol(&self, meta: &TxnMeta, more: &Partitions) -> Result<(), TxnLimit> {
-        let new = more.iter().filter(|p| !meta.partitions.contains(*p)).count();
+        let new = more
+            .iter()
+            .filter(|p| !meta.partitions.contains(*p))
+            .count();
         self.may_enrol_new(meta, new)
     }
 

@@ -67,13 +67,8 @@ impl Owner {
             Dialect::V2 => {
                 let wanted = Partitions::from([(Arc::from(CONSUMER_OFFSETS), partition)]);
                 let (producer_id, epoch) = (request.producer_id, request.producer_epoch);
-                let outcome = txn::decide_implicit_enrolment(
-                    meta,
-                    producer_id,
-                    epoch,
-                    &wanted,
-                    now.wall_ms,
-                )?;
+                let outcome =
+                    txn::decide_implicit_enrolment(meta, producer_id, epoch, &wanted, now.wall_ms)?;
                 if let Some(meta) = meta
                     && let Err(limit) = self.may_enrol(meta, &wanted)
                 {
