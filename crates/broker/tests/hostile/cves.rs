@@ -72,7 +72,7 @@ async fn cve_2018_1288_a_fetch_that_claims_to_be_a_replicas_reads_as_a_consumer_
         let ahead = ahead.with_replica_id(BrokerId(replica));
         let answer = stranger.send(version::FETCH, &ahead).await;
         assert_eq!(fetched(&answer)[0].error, ErrorCode::OffsetOutOfRange);
-        let ends = requests::list_offsets("t", &[0], requests::LATEST, Isolation::ReadUncommitted);
+        let ends = requests::list_offsets("t", [0], requests::LATEST, Isolation::ReadUncommitted);
         let ends: ListOffsetsRequest = ends.with_replica_id(BrokerId(replica));
         let answer = stranger.send(version::LIST_OFFSETS, &ends).await;
         assert_eq!(listed(&answer), [(0, Ok(6))], "replica {replica}");
