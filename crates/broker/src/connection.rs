@@ -26,8 +26,8 @@ use crate::handlers::{self, Cx, Outcome, Pending};
 use crate::in_flight::{Asked, InFlight};
 use crate::limits::Limit;
 use crate::memory::{FREE_BYTES, Reserved};
-use crate::sasl::{Gate, SaslListener, Taken};
 use crate::pace::Pace;
+use crate::sasl::{Gate, SaslListener, Taken};
 
 /// Where a connection comes from and what it reached.
 #[derive(Clone, Debug)]

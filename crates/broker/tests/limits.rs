@@ -281,6 +281,7 @@ fn narrow(broker: &TestBroker, room: usize) -> DuplexStream {
         listener: Arc::from("PLAINTEXT"),
         principal: Arc::from("User:ANONYMOUS"),
         advertised: None,
+        sasl: None,
         id: Default::default(),
     };
     broker.broker().serve(theirs, info);

@@ -138,9 +138,11 @@ impl Tls {
     {
         let config = self.loaded.read().asks_nothing.clone();
         let stream = TlsAcceptor::from(config).accept(stream).await?;
+        let server_name = stream.get_ref().1.server_name().and_then(host_name);
         Ok(Secured {
             stream,
             principal: Arc::from(ANONYMOUS),
+            server_name,
         })
     }
 
