@@ -376,3 +376,64 @@ async fn with_a_token_nothing_is_told_to_those_who_do_not_bring_it() {
         assert!(bad.is_empty() || !why.contains(bad), "{why}");
     }
 }
+
+/// NATS told its command line, with passwords in it, on the port for monitoring (CVE-2022-24450 and others).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_admin_endpoint_tells_no_settings_and_no_arguments() {
+    let marker = "b3RoZXJzLXNlY3JldA";
+    let broker = TestBroker::builder()
+        .set("log.filter", format!("warn,{marker}=info"))
+        .set("ssl.truststore.location", format!("/{marker}/ca.pem"))
+        .start()
+        .await;
+    let mut client = broker.client().await;
+    interleaved(&mut client).await;
+    let router = router(&broker);
+    let program = std::env::args().next().expect("a program has a name");
+    for path in [
+        "/livez",
+        "/readyz",
+        "/v1/status/ready",
+        "/v1/transactions",
+        "/v1/transactions/first",
+        "/v1/partitions/t",
+        "/v1/explain/t/0/1",
+        "/metrics",
+        "/",
+        "/varz",
+        "/debug/vars",
+        "/v1/config",
+        "/../../etc/passwd",
+    ] {
+        let asked = request("GET", path).body(Body::empty()).unwrap();
+        let (_, body) = ask(&router, asked).await;
+        assert!(!body.contains(marker), "{path}: {body}");
+        assert!(!body.contains(&program), "{path}: {body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_that_were_reached_are_metrics() {
+    let broker = TestBroker::builder()
+        .set("max.connections", 2)
+        .start()
+        .await;
+    let router = router(&broker);
+    let mut client = broker.client().await;
+    client.create_topic("t", 1).await;
+    let _second = broker.client().await;
+    for _ in 0..3 {
+        broker.client().await.closed().await;
+    }
+    let asked = request("GET", "/metrics").body(Body::empty()).unwrap();
+    let (_, text) = ask(&router, asked).await;
+    for line in [
+        "tidemark_limit_refused_total{limit=\"max.connections\"} 3",
+        "tidemark_limit_refused_total{limit=\"decompression.max.bytes\"} 0",
+        "tidemark_limit_waited_total{limit=\"max.connection.creation.rate\"} 0",
+        "tidemark_connections 2",
+        "tidemark_unauthenticated_connections 0",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+    }
+}

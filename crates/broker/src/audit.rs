@@ -95,7 +95,8 @@ fn of_owner(event: &OwnerEvent) -> Option<Event> {
         )
     };
     Some(match event {
-        OwnerEvent::TransactionEnded { .. } => return None,
+        // A limit is no matter of rights: it is counted and said with the others.
+        OwnerEvent::TransactionEnded { .. } | OwnerEvent::LimitReached { .. } => return None,
         OwnerEvent::ProducerFenced {
             transactional_id,
             producer_id,

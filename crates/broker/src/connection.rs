@@ -8,7 +8,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,10 +20,13 @@ use tidemark_txn_coordinator::guard::ConnectionId;
 use tidemark_types::MonoTime;
 use tidemark_wire::{ApiKey, FrameSplitter, RequestHeader, WireError};
 
-use crate::clock::Sleep;
+use crate::clock::{Clock, Sleep};
 use crate::front::Front;
 use crate::handlers::{self, Cx, Outcome, Pending};
+use crate::in_flight::{Asked, InFlight};
+use crate::limits::Limit;
 use crate::memory::{FREE_BYTES, Reserved};
+use crate::pace::Pace;
 use crate::sasl::{Gate, SaslListener, Taken};
 
 /// Where a connection comes from and what it reached.
@@ -69,22 +71,25 @@ where
         id: front.next_connection(),
         ..info
     });
-    // Requests started and not yet answered: also the one that is being awaited or written.
-    let in_flight = AtomicUsize::new(0);
+    let in_flight = InFlight::new(front.settings.max_inflight_bytes_per_connection);
     let mut stopping = front.stopping();
     let ended = tokio::select! {
         ended = async {
             tokio::try_join!(
                 read_requests(reader, connection, front.clone(), pending, &in_flight),
-                write_answers(writer, answers, &in_flight),
+                write_answers(writer, answers, &front, &in_flight),
             )
         } => ended.map(|_| ()),
         _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
     };
     match ended {
         Ok(()) | Err(End::Client) => {}
+        Err(End::Idle) => front.limits.count(Limit::Idle),
         Err(End::Stalled) => front.stalled(peer),
         Err(End::NotInTime) => front.not_in_time(peer),
+        Err(End::SlowRequest) => front.slow_request(peer),
+        Err(End::SlowReader) => front.slow_reader(peer),
+        Err(End::Over(limit, bytes)) => front.over_limit(peer, limit, bytes),
         Err(End::Protocol(error)) => front.refused(peer, &error),
         Err(End::Io(error)) => debug!("connection of {peer} ended: {error}"),
     }
@@ -94,10 +99,18 @@ where
 pub(crate) enum End {
     /// The client closed it, or asked for something that is answered by closing.
     Client,
+    /// Nothing was asked on it for `connections.max.idle.ms`.
+    Idle,
     /// It stopped in the middle of a frame, whose memory others wait for.
     Stalled,
     /// It did not authenticate in time.
     NotInTime,
+    /// It does not bring a frame to its end.
+    SlowRequest,
+    /// It does not take an answer.
+    SlowReader,
+    /// It asked what is over a limit, with a frame of this size.
+    Over(Limit, usize),
     Protocol(WireError),
     Io(io::Error),
 }
@@ -106,22 +119,36 @@ async fn read_requests(
     mut reader: impl AsyncRead + Unpin,
     connection: Arc<ConnectionInfo>,
     front: Arc<Front>,
-    answers: mpsc::Sender<Pending>,
-    in_flight: &AtomicUsize,
+    answers: mpsc::Sender<(Pending, Asked)>,
+    in_flight: &InFlight,
 ) -> Result<(), End> {
     let max_frame_bytes = usize::try_from(front.settings.socket_request_max_bytes).unwrap_or(0);
     let mut frames = FrameSplitter::new(max_frame_bytes);
+    let peer = connection.peer;
     let mut gate = Gate::new(connection, &front);
+    // Among those who have not said who they are, until it has.
+    let mut place = match gate.deadline() {
+        Some(_) => Some(front.unauthenticated(peer).ok_or(End::Client)?),
+        None => None,
+    };
     gate.limit(&mut frames, max_frame_bytes, &front);
     let mut idle = Idle::new(&front);
     // Of the frame that is on its way.
     let mut coming = Reserved::default();
+    let mut pace = Pace::new(front.settings.request_read_timeout_ms);
     loop {
         while let Some(frame) = frames.next_frame().map_err(End::Protocol)? {
             // Counted while the frame is worked on. What is kept afterwards is a copy, and counts
             // where it is kept.
             let mut memory = std::mem::take(&mut coming);
-            front.request_memory.reserve(&mut memory, frame.len()).await;
+            let bytes = frame.len();
+            let memory_bytes = Asked::memory_bytes(&frame);
+            front
+                .request_memory
+                .reserve(&mut memory, memory_bytes)
+                .await;
+            let asked = in_flight.take(&front, &frame).await;
+            let asked = asked.map_err(|limit| End::Over(limit, bytes))?;
             let taken = gate.take(frame, &front).await?;
             let pending = match taken {
                 Taken::Request { header, body } => {
@@ -131,12 +158,25 @@ async fn read_requests(
                     gate.limit(&mut frames, max_frame_bytes, &front);
                     pending
                 }
-                Taken::Last(pending) => return end_with(pending, &answers, &front).await,
+                Taken::Last(pending) => return end_with((pending, asked), &answers, &front).await,
             };
+            if gate.deadline().is_none() {
+                drop(place.take());
+            }
             drop(memory);
+            pace.done();
             // A full channel stops reading: the client has as many requests in flight as it may.
-            in_flight.fetch_add(1, Ordering::Relaxed);
-            answers.send(pending).await.map_err(|_| End::Client)?;
+            if answers.capacity() == 0 {
+                front.limits.count(Limit::InflightRequests);
+            }
+            answers
+                .send((pending, asked))
+                .await
+                .map_err(|_| End::Client)?;
+            if in_flight.is_over() {
+                front.limits.count(Limit::InflightBytes);
+                in_flight.room().await;
+            }
         }
         let room = frames.room_of_next_read();
         if room > FREE_BYTES {
@@ -145,16 +185,20 @@ async fn read_requests(
         let mut patience = patience(&front, &frames, &coming);
         let mut late = gate.deadline().map(|at| front.clock.sleep_until(at));
         let read = loop {
+            let in_a_frame = frames.pending_bytes() > 0;
             tokio::select! {
+                // What has arrived counts before any time that has passed: this process may have
+                // slept.
+                biased;
                 read = reader.read_buf(frames.read_buffer()) => break read.map_err(End::Io)?,
                 () = idle.due() => {
-                    let nothing_in_flight = in_flight.load(Ordering::Relaxed) == 0;
-                    if idle.is_over(&front) && nothing_in_flight {
-                        return Err(End::Client);
+                    if idle.is_over(&front) && in_flight.is_empty() {
+                        return Err(End::Idle);
                     }
                     idle.rearm(&front);
                 }
                 () = due(&mut late) => return Err(End::NotInTime),
+                () = pace.over(&*front.clock), if in_a_frame => return Err(End::SlowRequest),
                 () = &mut patience => {
                     if !coming.is_empty() && front.request_memory.is_short() {
                         return Err(End::Stalled);
@@ -168,14 +212,15 @@ async fn read_requests(
             return Err(End::Client);
         }
         idle.heard(&front);
+        pace.moved(read);
     }
 }
 
 /// Hands over the last answer and waits until it is written, which ends the connection; not for ever,
 /// as the client may take nothing.
 async fn end_with(
-    last: Pending,
-    answers: &mpsc::Sender<Pending>,
+    last: (Pending, Asked),
+    answers: &mpsc::Sender<(Pending, Asked)>,
     front: &Front,
 ) -> Result<(), End> {
     let delay_ms = front.settings.connection_failed_authentication_delay_ms;
@@ -266,7 +311,8 @@ async fn start_request(
     if header.api_key == ApiKey::ApiVersions {
         // Before anything else is ready: a client that waits for this falls back to the protocol of
         // ten years ago.
-        return handlers::api_versions::handle(&header, body).map_err(End::Protocol);
+        let warn = |version: &str| front.old_java_client(connection.peer, version);
+        return handlers::api_versions::handle(&header, body, warn).map_err(End::Protocol);
     }
     let shared = front.ready().await.ok_or(End::Client)?;
     let cx = Cx {
@@ -279,30 +325,34 @@ async fn start_request(
 
 async fn write_answers(
     mut writer: impl AsyncWrite + Unpin,
-    mut answers: mpsc::Receiver<Pending>,
-    in_flight: &AtomicUsize,
+    mut answers: mpsc::Receiver<(Pending, Asked)>,
+    front: &Front,
+    in_flight: &InFlight,
 ) -> Result<(), End> {
-    while let Some(pending) = answers.recv().await {
+    let mut pace = Pace::new(front.settings.response_write_timeout_ms);
+    while let Some((pending, asked)) = answers.recv().await {
         let outcome = match pending {
             Pending::Ready(outcome) => outcome,
             Pending::Later(future) => future.await,
         };
         match outcome {
-            Outcome::Answer(chunks) => write_chunks(&mut writer, chunks).await.map_err(End::Io)?,
+            Outcome::Answer(chunks) => {
+                write_chunks(&mut writer, chunks, &mut pace, &*front.clock).await?;
+            }
             Outcome::Budgeted(chunks, held) => {
-                write_chunks(&mut writer, chunks).await.map_err(End::Io)?;
+                write_chunks(&mut writer, chunks, &mut pace, &*front.clock).await?;
                 drop(held);
             }
             Outcome::Last(chunks) => {
                 if !chunks.is_empty() {
-                    write_chunks(&mut writer, chunks).await.map_err(End::Io)?;
+                    write_chunks(&mut writer, chunks, &mut pace, &*front.clock).await?;
                 }
                 return Err(End::Client);
             }
             Outcome::Nothing => {}
             Outcome::Close => return Err(End::Client),
         }
-        in_flight.fetch_sub(1, Ordering::Relaxed);
+        in_flight.answered(&asked);
     }
     Err(End::Client)
 }
@@ -310,17 +360,29 @@ async fn write_answers(
 async fn write_chunks(
     writer: &mut (impl AsyncWrite + Unpin),
     chunks: Vec<Bytes>,
-) -> io::Result<()> {
-    if let [chunk] = chunks.as_slice() {
-        writer.write_all(chunk).await?;
-    } else {
-        let mut chunks = Chunks::new(chunks);
-        while bytes::Buf::has_remaining(&chunks) {
-            writer.write_all_buf(&mut chunks).await?;
+    pace: &mut Pace,
+    clock: &dyn Clock,
+) -> Result<(), End> {
+    let mut chunks = Chunks::new(chunks);
+    while bytes::Buf::has_remaining(&chunks) {
+        let written = tokio::select! {
+            biased;
+            written = writer.write_buf(&mut chunks) => written.map_err(End::Io)?,
+            () = pace.over(clock) => return Err(End::SlowReader),
+        };
+        if written == 0 {
+            return Err(End::Io(io::ErrorKind::WriteZero.into()));
         }
+        pace.moved(written);
     }
     // TLS may hold back the end of what the socket did not take at once.
-    writer.flush().await
+    tokio::select! {
+        biased;
+        flushed = writer.flush() => flushed.map_err(End::Io)?,
+        () = pace.over(clock) => return Err(End::SlowReader),
+    }
+    pace.done();
+    Ok(())
 }
 
 /// Chunks as one buffer, so that they go out in vectored writes.

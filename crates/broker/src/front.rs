@@ -1,29 +1,23 @@
 //! What a connection meets first: it may come before the state is replayed.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dashmap::DashMap;
 use tidemark_audit::{Audit, Event, Kind, Origin, Outcome};
 use tidemark_config::Settings;
 use tidemark_txn_coordinator::guard::ConnectionId;
-use tidemark_types::MonoTime;
 use tidemark_wire::WireError;
 use tokio::sync::watch;
-use tracing::warn;
 
 use crate::ListenerAddress;
 use crate::api_counts::ApiCounts;
 use crate::clock::Clock;
-use crate::memory::RequestMemory;
+use crate::connections::{Admitted, Connections, Counted};
+use crate::limits::{Limit, Limits};
+use crate::memory::{AnswerMemory, RequestMemory};
 use crate::shared::Shared;
-
-/// One log line per offending address in this time.
-const REFUSAL_LOG_EVERY: Duration = Duration::from_secs(60);
-/// Addresses remembered for that.
-const MAX_REMEMBERED: usize = 10_000;
 
 /// How far the start is.
 #[derive(Clone)]
@@ -43,9 +37,12 @@ pub struct Front {
     pub(crate) request_memory: RequestMemory,
     phase: watch::Sender<Phase>,
     stopping: watch::Sender<bool>,
-    refusals: DashMap<IpAddr, MonoTime>,
+    /// Memory of requests that wait for their turn (`in_flight`).
+    pub(crate) parked: Arc<AnswerMemory>,
+    pub(crate) connections: Connections,
+    pub(crate) limits: Arc<Limits>,
     /// Connections so far.
-    connections: AtomicU64,
+    numbered: AtomicU64,
 }
 
 impl Front {
@@ -53,19 +50,21 @@ impl Front {
         Front {
             audit,
             request_memory: RequestMemory::new(settings.request_memory_bytes),
+            parked: AnswerMemory::new(settings.parked_request_memory_bytes),
+            connections: Connections::new(&settings),
+            limits: Arc::new(Limits::new(clock.clone())),
             settings,
             api_counts: ApiCounts::default(),
             clock,
             phase: watch::Sender::new(Phase::Starting),
             stopping: watch::Sender::new(false),
-            refusals: DashMap::new(),
-            connections: AtomicU64::new(0),
+            numbered: AtomicU64::new(0),
         }
     }
 
     /// The number of a connection that begins now: higher than that of any before it.
     pub(crate) fn next_connection(&self) -> ConnectionId {
-        ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed) + 1)
+        ConnectionId(self.numbered.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// A failure that came first stands.
@@ -134,82 +133,173 @@ impl Front {
         self.stopping.subscribe()
     }
 
+    /// A connection that has come. `None`: it is over a limit, which is said, and to be closed.
+    pub(crate) fn admit(&self, peer: SocketAddr) -> Option<Admitted> {
+        let settings = &self.settings;
+        match self.connections.admit(peer.ip(), self.clock.now()) {
+            Ok(admitted) => {
+                if admitted.wait > Duration::ZERO {
+                    self.limits.reached(Limit::CreationRate, peer, || {
+                        format!(
+                            "connection of {peer} waits, and those behind it: more than \
+                             max.connection.creation.rate ({} a second) have come",
+                            settings.max_connection_creation_rate
+                        )
+                    });
+                }
+                Some(admitted)
+            }
+            Err(limit) => {
+                self.close(limit, peer, || {
+                    let value = match limit {
+                        Limit::Connections => settings.max_connections.to_string(),
+                        Limit::ConnectionsPerIp => settings.max_connections_per_ip.to_string(),
+                        _ => format!("{} a second", settings.max_connection_creation_rate_per_ip),
+                    };
+                    format!(
+                        "connection of {peer} closed at once: {} ({value}) is reached",
+                        limit.setting()
+                    )
+                });
+                None
+            }
+        }
+    }
+
+    /// A place for a connection that has not authenticated, held until it has. `None`: there is none
+    /// left, which is said, and it is to be closed.
+    pub(crate) fn unauthenticated(&self, peer: SocketAddr) -> Option<Counted> {
+        let place = self.connections.unauthenticated(peer.ip());
+        if place.is_none() {
+            self.close(Limit::Unauthenticated, peer, || {
+                format!(
+                    "connection of {peer} closed at once: so many have not authenticated yet that \
+                     max.unauthenticated.connections ({}) is reached, or a quarter of it by one \
+                     address",
+                    self.settings.max_unauthenticated_connections
+                )
+            });
+        }
+        place
+    }
+
     /// A client broke the protocol and its connection is closed.
     pub fn refused(&self, peer: SocketAddr, error: &WireError) {
-        self.audit_refusal(Kind::ConnectionRefused, peer, &error.to_string());
-        self.say_once(peer, &format!("connection of {peer} closed: {error}"));
+        let what = || format!("connection of {peer} closed: {error}");
+        match error {
+            WireError::FrameSize { .. } => self.close(Limit::RequestSize, peer, what),
+            _ => {
+                self.audit_refusal(Kind::ConnectionRefused, peer, &error.to_string());
+                self.limits.broken(peer, what);
+            }
+        }
     }
 
     /// A client stopped in the middle of a request while others wait for its memory.
     pub fn stalled(&self, peer: SocketAddr) {
-        let why = "it stopped in the middle of a request, and others wait for request.memory.bytes";
-        self.audit_refusal(Kind::ConnectionRefused, peer, why);
-        self.say_once(
-            peer,
-            &format!(
+        self.close(Limit::RequestMemory, peer, || {
+            format!(
                 "connection of {peer} closed: it stopped in the middle of a request, and others wait \
                  for request.memory.bytes ({})",
                 self.settings.request_memory_bytes
-            ),
-        );
+            )
+        });
+    }
+
+    /// A client does not bring a request to its end.
+    pub fn slow_request(&self, peer: SocketAddr) {
+        self.close(Limit::RequestRead, peer, || {
+            format!(
+                "connection of {peer} closed: it began a request and sent too little of it within \
+                 request.read.timeout.ms ({})",
+                self.settings.request_read_timeout_ms
+            )
+        });
+    }
+
+    /// A client does not take an answer.
+    pub fn slow_reader(&self, peer: SocketAddr) {
+        self.close(Limit::ResponseWrite, peer, || {
+            format!(
+                "connection of {peer} closed: it took too little of an answer within \
+                 response.write.timeout.ms ({})",
+                self.settings.response_write_timeout_ms
+            )
+        });
+    }
+
+    /// A client sent a request that is over a limit.
+    pub(crate) fn over_limit(&self, peer: SocketAddr, limit: Limit, bytes: usize) {
+        self.close(limit, peer, || {
+            let setting = limit.setting();
+            format!("connection of {peer} closed: a request of {bytes} bytes is over {setting}")
+        });
+    }
+
+    /// A client whose library is known to harm data, and which nothing can be refused for.
+    pub(crate) fn old_java_client(&self, peer: SocketAddr, version: &str) {
+        self.limits.old_client(peer, || {
+            format!(
+                "client at {peer} uses apache-kafka-java {version}, whose producer may write a batch to \
+                 the wrong topic (CVE-2026-35554): update it to 3.9.2, 4.0.2, 4.1.2 or later"
+            )
+        });
     }
 
     /// A connection did not get through its TLS handshake.
     pub fn no_handshake(&self, peer: SocketAddr, why: &str) {
         self.audit_refusal(Kind::TlsRefused, peer, why);
-        self.say_once(
-            peer,
-            &format!("connection of {peer} closed: TLS handshake: {why}"),
-        );
+        self.limits.broken(peer, || {
+            format!("connection of {peer} closed: TLS handshake: {why}")
+        });
     }
 
     /// A client did not say who it is in time.
     pub fn not_in_time(&self, peer: SocketAddr) {
-        self.audit_refusal(
-            Kind::ConnectionRefused,
-            peer,
-            "not authenticated in time (auth.timeout.ms)",
-        );
-        self.say_once(
-            peer,
-            &format!(
+        self.close(Limit::AuthTimeout, peer, || {
+            format!(
                 "connection of {peer} closed: not authenticated after auth.timeout.ms ({})",
                 self.settings.auth_timeout_ms
-            ),
-        );
+            )
+        });
     }
 
     /// A client is not who it says it is, or does not say so as it should.
     pub fn not_authenticated(&self, peer: SocketAddr, listener: &str, why: &str) {
-        self.say_once(
-            peer,
-            &format!("connection of {peer} closed: not authenticated at {listener}: {why}"),
-        );
+        self.limits.unauthenticated(peer, || {
+            format!("connection of {peer} closed: not authenticated at {listener}: {why}")
+        });
     }
 
     /// A client did not renew its session.
     pub fn session_over(&self, peer: SocketAddr, principal: &str) {
-        self.say_once(
-            peer,
-            &format!(
+        self.limits.unauthenticated(peer, || {
+            format!(
                 "connection of {peer} closed: the session of {principal:?} is over, and its client did \
                  not authenticate again (connections.max.reauth.ms)"
-            ),
-        );
+            )
+        });
     }
 
-    /// A connection over the limits was closed at once.
-    pub fn over_limit(&self, peer: SocketAddr) {
-        let why = "max.connections or max.connections.per.ip is reached";
-        self.audit_refusal(Kind::ConnectionRefused, peer, why);
-        self.say_once(
-            peer,
-            &format!(
-                "connection of {peer} closed at once: max.connections ({}) or \
-                 max.connections.per.ip ({}) is reached",
-                self.settings.max_connections, self.settings.max_connections_per_ip
-            ),
-        );
+    /// A connection did not get through its TLS handshake in time.
+    pub fn slow_handshake(&self, peer: SocketAddr) {
+        self.close(Limit::TlsHandshake, peer, || {
+            format!(
+                "connection of {peer} closed: TLS handshake: not finished after \
+                 tls.handshake.timeout.ms ({})",
+                self.settings.tls_handshake_timeout_ms
+            )
+        });
+    }
+
+    /// Counts and tells that a connection is closed for a limit.
+    fn close(&self, limit: Limit, peer: SocketAddr, what: impl FnOnce() -> String) {
+        let kind = match limit {
+            Limit::TlsHandshake => Kind::TlsRefused,
+            _ => Kind::ConnectionRefused,
+        };
+        self.audit_refusal(kind, peer, limit.setting());
+        self.limits.reached(limit, peer, what);
     }
 
     fn audit_refusal(&self, kind: Kind, peer: SocketAddr, why: &str) {
@@ -258,30 +348,5 @@ impl Front {
             Some(why) => Event::new(Kind::Stop).outcome(Outcome::Failed).reason(&why),
         });
         self.audit.stop();
-    }
-
-    /// Says it once per address and minute, so that one offender cannot fill the log.
-    fn say_once(&self, peer: SocketAddr, what: &str) {
-        let now = self.clock.now();
-        if self.refusals.len() >= MAX_REMEMBERED {
-            self.refusals
-                .retain(|_, said| now.since(*said) < REFUSAL_LOG_EVERY);
-        }
-        let mut news = false;
-        self.refusals
-            .entry(peer.ip())
-            .and_modify(|said| {
-                news = now.since(*said) >= REFUSAL_LOG_EVERY;
-                if news {
-                    *said = now;
-                }
-            })
-            .or_insert_with(|| {
-                news = true;
-                now
-            });
-        if news {
-            warn!("{what}");
-        }
     }
 }

@@ -18,13 +18,16 @@ mod catalogue;
 mod clock;
 mod compaction;
 mod connection;
+mod connections;
 mod dry_start;
 mod error;
 mod fetch_sessions;
 mod front;
 mod handlers;
 mod identity;
+mod in_flight;
 pub mod inspect;
+mod limits;
 mod listener;
 #[cfg(test)]
 mod losses;
@@ -34,6 +37,7 @@ mod mend;
 mod metrics;
 mod owner_thread;
 mod ownership;
+mod pace;
 mod published;
 mod replay;
 mod retention;
@@ -59,6 +63,7 @@ pub use connection::ConnectionInfo;
 pub use dry_start::{DryStart, dry_start};
 pub use error::StartError;
 pub use identity::Identity;
+pub use limits::Limit;
 pub use maintenance::{KNOWN_BLOCKS, OWNER_BLOCK, OWNER_BLOCK_FORMAT};
 pub use replay::owner_options;
 pub use running::Replayed;
@@ -227,7 +232,8 @@ impl Broker {
     /// Answers an operator's questions. `views` is a directory for what is kept only to be looked up,
     /// and may be deleted at any time; without one it is kept in memory.
     pub fn inspector(&self, views: Option<std::path::PathBuf>) -> inspect::Inspector {
-        inspect::Inspector::new(self.running.shared.clone(), views, self.tls.clone())
+        let (shared, front) = (self.running.shared.clone(), self.front.clone());
+        inspect::Inspector::new(shared, front, views, self.tls.clone())
     }
 
     /// Has key, certificates and CAs read again; new connections use them. The log tells how it
@@ -254,6 +260,11 @@ impl Broker {
             fetch_bytes: self.running.shared.answers.in_use(),
             tail_bytes: self.running.shared.admission.tail_bytes(),
         }
+    }
+
+    /// How often a limit was reached since the start.
+    pub fn reached(&self, limit: Limit) -> u64 {
+        self.front.limits.count_of(limit)
     }
 
     pub fn journal_stats(&self) -> JournalStats {

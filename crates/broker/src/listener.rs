@@ -1,12 +1,10 @@
 //! Listeners: bound ports that accept connections, within limits.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dashmap::DashMap;
 use tidemark_config::{Listener, Settings};
 use tidemark_tls::{ANONYMOUS, Tls};
 use tidemark_txn_coordinator::guard::ConnectionId;
@@ -30,15 +28,6 @@ pub(crate) struct Bound {
     address: SocketAddr,
     tls: Option<Arc<Tls>>,
     sasl: Option<Arc<SaslListener>>,
-    connections: Arc<Connections>,
-}
-
-/// How many connections there are, in all and from each address.
-struct Connections {
-    max: usize,
-    max_per_ip: usize,
-    total: AtomicUsize,
-    by_ip: DashMap<IpAddr, usize>,
 }
 
 impl Bound {
@@ -49,12 +38,6 @@ impl Bound {
         tls: Option<&Arc<Tls>>,
         sasl: &[Option<Arc<SaslListener>>],
     ) -> Result<Vec<Bound>, StartError> {
-        let connections = Arc::new(Connections {
-            max: settings.max_connections,
-            max_per_ip: settings.max_connections_per_ip,
-            total: AtomicUsize::new(0),
-            by_ip: DashMap::new(),
-        });
         let mut bound = Vec::with_capacity(settings.listeners.len());
         for (listener, sasl) in settings.listeners.iter().zip(sasl) {
             // A listener that was meant to ask must not open without.
@@ -77,7 +60,6 @@ impl Bound {
                     true => Some(tls.expect("loaded for such listeners").clone()),
                 },
                 sasl: sasl.clone(),
-                connections: connections.clone(),
             });
         }
         Ok(bound)
@@ -95,7 +77,7 @@ impl Bound {
         let name: Arc<str> = Arc::from(self.listener.name.as_str());
         loop {
             match self.socket.accept().await {
-                Ok((stream, peer)) => self.admit(stream, peer, &name, &front),
+                Ok((stream, peer)) => self.admit(stream, peer, &name, &front).await,
                 Err(e) => {
                     warn!("listener {name}: accept failed: {e}");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -104,11 +86,23 @@ impl Bound {
         }
     }
 
-    fn admit(&self, stream: TcpStream, peer: SocketAddr, name: &Arc<str>, front: &Arc<Front>) {
-        let Some(counted) = Connections::count(&self.connections, peer.ip()) else {
-            front.over_limit(peer);
+    /// Serves a connection, closes one that is over a limit, or lets it wait for its turn, and with
+    /// it those that are not accepted yet.
+    async fn admit(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        name: &Arc<str>,
+        front: &Arc<Front>,
+    ) {
+        let Some(admitted) = front.admit(peer) else {
             return;
         };
+        if admitted.wait > Duration::ZERO {
+            let clock = &front.clock;
+            clock.sleep_until(clock.now() + admitted.wait).await;
+        }
+        let counted = admitted.counted;
         let info = match self.describe(&stream, peer, name) {
             Ok(info) => info,
             // The client is gone already.
@@ -148,46 +142,5 @@ impl Bound {
             sasl: self.sasl.clone(),
             id: ConnectionId::default(),
         })
-    }
-}
-
-impl Connections {
-    fn count(this: &Arc<Connections>, ip: IpAddr) -> Option<Counted> {
-        if this.total.fetch_add(1, Ordering::Relaxed) >= this.max {
-            this.total.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        let mut of_ip = this.by_ip.entry(ip).or_insert(0);
-        if *of_ip >= this.max_per_ip {
-            this.total.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        *of_ip += 1;
-        drop(of_ip);
-        Some(Counted {
-            connections: this.clone(),
-            ip,
-        })
-    }
-}
-
-/// A connection that counts until it is dropped.
-struct Counted {
-    connections: Arc<Connections>,
-    ip: IpAddr,
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.connections.total.fetch_sub(1, Ordering::Relaxed);
-        let left = self.connections.by_ip.get_mut(&self.ip).map(|mut of_ip| {
-            *of_ip -= 1;
-            *of_ip
-        });
-        if left == Some(0) {
-            self.connections
-                .by_ip
-                .remove_if(&self.ip, |_, count| *count == 0);
-        }
     }
 }

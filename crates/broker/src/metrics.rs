@@ -67,6 +67,8 @@ impl TxnMetrics {
                 abort("loss");
                 fence("loss");
             }
+            // A limit's (`limits`).
+            Event::LimitReached { .. } => {}
             Event::TransactionAborted { by, .. } => {
                 let reason = match by {
                     AbortedBy::Operator { .. } => "operator",

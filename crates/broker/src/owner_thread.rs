@@ -22,6 +22,7 @@ use crate::barrier::{Barrier, Parked};
 use crate::catalogue::{Catalogue, segment_rules};
 use crate::clock::{Clock, Entropy};
 use crate::identity::Identity;
+use crate::limits::Limits;
 use crate::metrics::TxnMetrics;
 use crate::published::Published;
 use tidemark_partition_log::LogStore;
@@ -146,6 +147,7 @@ pub struct OwnerThread {
     pub entropy: Arc<dyn Entropy>,
     pub metrics: TxnMetrics,
     pub audit: Audit,
+    pub limits: Arc<Limits>,
     pub ticks: TickClock,
     /// Under which the journal takes records; `None`: another broker owns it.
     pub epoch: Option<u32>,
@@ -310,6 +312,15 @@ impl OwnerThread {
         for event in step.events {
             self.metrics.note(&event);
             crate::audit::tell_of_owner(&self.audit, &event);
+            if let Event::LimitReached {
+                limit,
+                principal,
+                transactional_id,
+            } = &event
+            {
+                self.limits
+                    .principal_reached(*limit, principal, transactional_id);
+            }
             log_event(event);
         }
     }
@@ -579,7 +590,8 @@ fn log_event(event: Event) {
              {epoch} aborted after its {timeout_ms} ms timeout; its client {client_id:?} at {host} \
              must call init_transactions to go on"
         ),
-        Event::TransactionEnded { .. } => {}
+        // The limit says it, once a minute.
+        Event::LimitReached { .. } | Event::TransactionEnded { .. } => {}
         Event::SessionReplaced {
             transactional_id,
             producer_id,

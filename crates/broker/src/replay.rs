@@ -11,7 +11,9 @@ use tidemark_disk::Disk;
 use tidemark_group_coordinator::GroupConfig;
 use tidemark_journal::JournalOptions;
 use tidemark_metadata::TopicLimits;
-use tidemark_owner::{ExclusiveOptions, ExpiryOptions, Observation, Owner, OwnerOptions, Record};
+use tidemark_owner::{
+    ExclusiveOptions, ExpiryOptions, Observation, Owner, OwnerOptions, Record, TxnLimits,
+};
 use tidemark_partition_log::{
     Block, BlockKind, Checkpoint, CheckpointHeader, LogError, LogStore, PartitionLog, Retired,
     SegmentId, SegmentManifest, SegmentRules, SegmentState, WriteBehind, WriteBehindSettings,
@@ -274,6 +276,11 @@ pub fn owner_options(settings: &Settings) -> OwnerOptions {
             max_partitions: settings.max_partitions,
         },
         topic_defaults: settings.topic_defaults.clone(),
+        limits: TxnLimits {
+            ids_per_principal: settings.max_transactional_ids_per_principal,
+            open_per_principal: settings.max_open_transactions_per_principal,
+            partitions_per_transaction: settings.max_partitions_per_transaction,
+        },
         transaction_max_timeout_ms: settings.transaction_max_timeout_ms,
         renew_leases: settings.transaction_lease_mode == TransactionLease::Renewed,
         exclusive: ExclusiveOptions {

@@ -20,6 +20,7 @@ use crate::catalogue::{Catalogue, Metadata};
 use crate::clock::Clock;
 use crate::compaction::CompactionStats;
 use crate::fetch_sessions::FetchSessions;
+use crate::limits::Limits;
 use crate::memory::AnswerMemory;
 use crate::metrics::TxnMetrics;
 use crate::owner_thread::{Message, TickClock};
@@ -44,6 +45,7 @@ pub struct Shared {
     pub disk: Arc<dyn Disk>,
     pub metrics: TxnMetrics,
     pub audit: Audit,
+    pub limits: Arc<Limits>,
     /// What compaction has done.
     pub compaction: Arc<parking_lot::Mutex<CompactionStats>>,
     /// The floor of the ticks of what is decided from now on.

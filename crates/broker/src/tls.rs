@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use tidemark_config::Settings;
+use tidemark_config::{Endpoint, Settings};
 use tidemark_tls::{ClientAuth, PrincipalRules, Tls, TlsError, TlsOptions};
 use tokio::net::TcpStream;
 use tracing::{info, warn};
@@ -53,6 +53,9 @@ pub(crate) async fn serve(
     front: Arc<Front>,
 ) {
     let peer = info.peer;
+    let Some(unauthenticated) = front.unauthenticated(peer) else {
+        return;
+    };
     let patience = Duration::from_millis(front.settings.tls_handshake_timeout_ms);
     let deadline = front.clock.now() + patience;
     let mut stopping = front.stopping();
@@ -65,14 +68,23 @@ pub(crate) async fn serve(
             }
         } => secured,
         () = front.clock.sleep_until(deadline) => {
-            front.no_handshake(peer, &format!("not finished after {} ms", patience.as_millis()));
+            front.slow_handshake(peer);
             return;
         }
         _ = stopping.wait_for(|stopping| *stopping) => return,
     };
+    drop(unauthenticated);
     match secured {
         Ok(secured) => {
             info.principal = secured.principal;
+            if info.advertised.is_none() {
+                // The name under which this client finds us, where nothing else is configured: its
+                // certificate check will want the same name again.
+                info.advertised = secured.server_name.map(|host| Endpoint {
+                    host,
+                    port: info.local.port(),
+                });
+            }
             connection::serve(secured.stream, info, front).await;
         }
         Err(e) => front.no_handshake(peer, &e.to_string()),

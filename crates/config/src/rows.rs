@@ -137,11 +137,23 @@ settings! {
         "Connections at once from one address. Kafka has no limit."
         max_connections_per_ip: usize = int("max.connections.per.ip", "1000", Check::AtLeast(1)).kafka().at(Section::Limits);
 
+        "Connections that may come in a second, over all listeners, after a burst of ten seconds' worth; more wait until it is their turn. Kafka has no limit."
+        max_connection_creation_rate: u64 = int("max.connection.creation.rate", "200", Check::AtLeast(1)).kafka().at(Section::Limits);
+
+        "Connections that may come from one address in a second, after a burst of ten seconds' worth. More are closed at once, and take nothing of max.connection.creation.rate. Kafka has a quota for it, connection_creation_rate of an ip, without a default."
+        max_connection_creation_rate_per_ip: u64 = int("max.connection.creation.rate.per.ip", "100", Check::AtLeast(1)).at(Section::Limits);
+
+        "Connections at once whose clients have not said who they are: within a TLS handshake, or before SASL is through. One address may have a quarter of them. One more is closed at once. Kafka has no limit."
+        max_unauthenticated_connections: usize = int("max.unauthenticated.connections", "1000", Check::AtLeast(1)).at(Section::Limits);
+
         "A connection on which nothing was asked for this long is closed."
         connections_max_idle_ms: i64 = long("connections.max.idle.ms", "600000", Check::AtLeast(-1)).kafka().at(Section::Limits);
 
         "The largest request. A larger one closes its connection."
         socket_request_max_bytes: i32 = int("socket.request.max.bytes", "104857600", Check::Between(1024, 2_147_483_647)).kafka().at(Section::Limits);
+
+        "The largest request that is not a Produce: decoded it takes many times its size. A larger one closes its connection."
+        control_request_max_bytes: usize = int("control.request.max.bytes", "16777216", Check::AtLeast(1024)).at(Section::Limits);
 
         "Requests that wait for the owner thread; connections are not read from while the queue is full."
         queued_max_requests: usize = int("queued.max.requests", "500", Check::AtLeast(1)).kafka().at(Section::Limits);
@@ -149,11 +161,26 @@ settings! {
         "Requests of one connection that are read before the first of them is answered."
         max_inflight_requests_per_connection: usize = int("max.inflight.requests.per.connection", "100", Check::Between(1, 100_000)).at(Section::Limits);
 
+        "Bytes of one connection's requests that are not answered. While there are more it is not read from; a single request may be larger."
+        max_inflight_bytes_per_connection: usize = int("max.inflight.bytes.per.connection", "16777216", Check::AtLeast(1)).at(Section::Limits);
+
+        "A connection that has begun a request and sends neither the rest of it nor 64 KiB within this long is closed. Where others wait for request.memory.bytes, ten seconds of silence are enough."
+        request_read_timeout_ms: u64 = long("request.read.timeout.ms", "60000", Check::Between(100, 3_600_000)).at(Section::Limits);
+
+        "A connection that takes neither the rest of an answer nor 64 KiB of it within this long is closed."
+        response_write_timeout_ms: u64 = long("response.write.timeout.ms", "60000", Check::Between(100, 3_600_000)).at(Section::Limits);
+
         "Memory for requests that are not answered yet, over all connections. While it is used up, connections are not read from."
         request_memory_bytes: u64 = long("request.memory.bytes", "268435456", Check::AtLeast(1_048_576)).at(Section::Limits);
 
-        "The most bytes that one compressed batch may become when its records are checked."
+        "How many times its size one compressed batch may become when its records are checked; 16 MiB are always allowed. What becomes more is refused with MESSAGE_TOO_LARGE."
+        decompression_max_ratio: usize = int("decompression.max.ratio", "64", Check::AtLeast(1)).at(Section::Limits);
+
+        "The most bytes that one compressed batch may become, whatever its size."
         decompression_max_bytes: u64 = long("decompression.max.bytes", "134217728", Check::AtLeast(1024)).at(Section::Limits);
+
+        "Memory for requests that are not Produce and wait for their turn behind earlier ones of their connections, a Fetch that waits for records first of all. One may take half of what is left; of one above 8 KiB, which counts eight times as it is decoded, the connection is closed otherwise."
+        parked_request_memory_bytes: u64 = long("parked.request.memory.bytes", "268435456", Check::AtLeast(1_048_576)).at(Section::Limits);
 
         "The largest answer to one Fetch, whatever the consumer asks for. A first batch that is larger is sent whole."
         fetch_max_bytes: i32 = int("fetch.max.bytes", "57671680", Check::AtLeast(1024)).kafka().at(Section::Limits);
@@ -200,6 +227,15 @@ settings! {
         "Bytes that compaction may read and write in a second, together. Kafka has no limit."
         log_cleaner_io_max_bytes_per_second: f64 = Row::new("log.cleaner.io.max.bytes.per.second", Kind::Double, "104857600", Check::Any).kafka().at(Section::Topics);
 
+        "Transactional ids that one principal may have at once; one more is refused with POLICY_VIOLATION. Where clients do not authenticate they are one principal, User:ANONYMOUS. Ids that nobody uses are forgotten after transactional.id.expiration.ms."
+        max_transactional_ids_per_principal: usize = int("max.transactional.ids.per.principal", "10000", Check::AtLeast(1)).at(Section::Transactions);
+
+        "Transactions that one principal may have open at once. One more has to wait, with CONCURRENT_TRANSACTIONS, on which clients ask again."
+        max_open_transactions_per_principal: usize = int("max.open.transactions.per.principal", "1000", Check::AtLeast(1)).at(Section::Transactions);
+
+        "Partitions that one transaction may write to, groups' offsets included. One more is refused with MESSAGE_TOO_LARGE, on which clients abort."
+        max_partitions_per_transaction: usize = int("max.partitions.per.transaction", "10000", Check::AtLeast(1)).at(Section::Transactions);
+
         "The longest transaction.timeout.ms a producer may ask for."
         transaction_max_timeout_ms: i32 = int("transaction.max.timeout.ms", "900000", Check::AtLeast(1)).kafka().at(Section::Transactions);
 
@@ -239,8 +275,8 @@ settings! {
         "The longest session.timeout.ms a member may ask for."
         group_max_session_timeout_ms: i32 = int("group.max.session.timeout.ms", "1800000", Check::AtLeast(1)).kafka().at(Section::Groups);
 
-        "The most members of one group."
-        group_max_size: i32 = int("group.max.size", "2147483647", Check::AtLeast(1)).kafka().at(Section::Groups);
+        "The most members of one group; one more is refused with GROUP_MAX_SIZE_REACHED. Kafka has no limit."
+        group_max_size: i32 = int("group.max.size", "1000", Check::AtLeast(1)).kafka().at(Section::Groups);
 
         "The most metadata that may go with one committed offset."
         offset_metadata_max_bytes: i32 = int("offset.metadata.max.bytes", "4096", Check::AtLeast(0)).kafka().at(Section::Groups);

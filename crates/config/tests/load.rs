@@ -541,3 +541,26 @@ fn leases_and_exclusive_operations_are_kafkas_unless_set() {
     let refused = load(&inputs).unwrap_err().to_string();
     assert!(refused.contains("DeleteRecords"), "{refused}");
 }
+
+/// Kafka's configuration providers read files and variables named in a value; where a client may set
+/// values, it reads them too. Here a value is its text, from whatever source.
+#[test]
+fn cve_2019_12399_a_value_is_text_and_nothing_in_it_is_expanded() {
+    let text = "${env:HOME}/${file:/etc/passwd:root}/$HOME/%h";
+    let file = format!("log.dirs={text}\nconfig.providers=env,file\n");
+    let toml = format!("data-dir = \"{text}\"\n");
+    for inputs in [
+        from_file("server.properties", &format!("log.dirs={text}\n")),
+        from_file("tidemark.toml", &toml),
+        from_env(&[("TIDEMARK_DATA_DIR", text)]),
+        from_flags(&[("data-dir", text)]),
+    ] {
+        let loaded = load(&inputs).expect("it is a directory's name");
+        assert_eq!(loaded.settings.data_dir, Path::new(text));
+    }
+    // A file that relies on providers does not start as if it had none.
+    let loaded = load(&from_file("server.properties", &file));
+    if let Ok(loaded) = loaded {
+        assert_eq!(loaded.settings.data_dir, Path::new(text));
+    }
+}

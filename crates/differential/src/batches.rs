@@ -48,6 +48,15 @@ pub fn of_line(line: &Line, producer: (i64, i16)) -> Result<Option<Vec<u8>>> {
     Ok(Some(batch))
 }
 
+/// A batch with other records, as a codec (1 gzip, 2 snappy, 3 lz4, 4 zstd) has made them.
+pub fn recompressed(batch: &[u8], codec: u16, records: &[u8]) -> Vec<u8> {
+    let mut changed = batch[..HEADER_BYTES].to_vec();
+    changed.extend_from_slice(records);
+    mend(&mut changed);
+    change_attributes(&mut changed, codec, 0x07);
+    changed
+}
+
 fn recent_ms() -> i64 {
     static RECENT_MS: OnceLock<i64> = OnceLock::new();
     *RECENT_MS.get_or_init(|| crate::compare::wall_ms() - 60_000)

@@ -1,5 +1,6 @@
 //! What the programs share that speak to Tidemark and to Apache Kafka alike: `differential` (every answer compared),
-//! `atomic` (what readers see of a commit), `acl_matrix` (what clients with and without a right are answered), `commit_latency`, `count_codes` and `storage_bench` (rows of scripts/bench).
+//! `abuse` (what strangers do), `atomic` (what readers see of a commit), `acl_matrix` (what clients with and without a right
+//! are answered), `commit_latency`, `count_codes` and `storage_bench` (rows of scripts/bench).
 //!
 //! All of them know a broker as a process behind a port.
 

@@ -18,7 +18,7 @@ use crate::commands::{
     CreateTopics, CreatedTopic, DeleteRecords, DeleteTopics, DeletedTopic, DescribedProducer,
     DescribedTransaction, EndTxn, ExclusiveOperation, InitProducerId, Inspect, Inspected,
     ListTransactions, ListedTransaction, MoveLogStarts, NoteRefused, OffsetDelete, OffsetFetch,
-    Produce, Produced, SnapshotMetadata, TxnOffsetCommit, WriteTxnMarkers,
+    Produce, Produced, SnapshotMetadata, TxnLimit, TxnOffsetCommit, WriteTxnMarkers,
 };
 use crate::record::Record;
 
@@ -226,6 +226,12 @@ pub enum Event {
         principal: Arc<str>,
         client_id: Arc<str>,
         host: Arc<str>,
+    },
+    /// A principal asked for more than it may have, and was refused.
+    LimitReached {
+        limit: TxnLimit,
+        principal: Arc<str>,
+        transactional_id: Arc<str>,
     },
     /// An ongoing transaction was aborted because somebody else wanted it so.
     TransactionAborted {

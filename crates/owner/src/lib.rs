@@ -47,6 +47,7 @@ pub struct OwnerOptions {
     pub topics: TopicLimits,
     /// What topics get where they set nothing, as the broker was started; dynamic settings go over it.
     pub topic_defaults: TopicDefaults,
+    pub limits: TxnLimits,
     pub transaction_max_timeout_ms: i32,
     /// `transaction.lease.mode=renew`: a transaction's timeout counts from what was last written or
     /// enrolled in it, up to `transaction_max_timeout_ms` from its start.

@@ -22,8 +22,11 @@ use crate::{coverage, panics, requests};
 /// The data directory on a simulated disk.
 pub const DATA_DIR: &str = "/data";
 
-/// Settings of tests, before their own: small files, nothing that happens by itself in real time.
-const DEFAULTS: [(&str, &str); 6] = [
+/// Settings of tests, before their own: small files, nothing that happens by itself in real time. On
+/// a clock that is turned by hand no connection would ever have its turn again.
+const DEFAULTS: [(&str, &str); 8] = [
+    ("max.connection.creation.rate", "2147483647"),
+    ("max.connection.creation.rate.per.ip", "2147483647"),
     ("listeners", "PLAINTEXT://127.0.0.1:0"),
     ("journal.slot.bytes", "2097152"),
     ("journal.budget.bytes", "16777216"),

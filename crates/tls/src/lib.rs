@@ -70,6 +70,8 @@ pub struct Secured<S> {
     pub stream: TlsStream<S>,
     /// `User:` and the name that the client's certificate gives it, or [`ANONYMOUS`].
     pub principal: Arc<str>,
+    /// The DNS name that the client said it connects to (SNI), in lower case.
+    pub server_name: Option<String>,
 }
 
 impl Tls {
@@ -136,9 +138,11 @@ impl Tls {
     {
         let config = self.loaded.read().asks_nothing.clone();
         let stream = TlsAcceptor::from(config).accept(stream).await?;
+        let server_name = stream.get_ref().1.server_name().and_then(host_name);
         Ok(Secured {
             stream,
             principal: Arc::from(ANONYMOUS),
+            server_name,
         })
     }
 
@@ -149,11 +153,9 @@ impl Tls {
     {
         let config: Arc<ServerConfig> = self.loaded.read().config.clone();
         let stream = TlsAcceptor::from(config).accept(stream).await?;
-        let shown = stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .and_then(<[_]>::first);
+        let session = stream.get_ref().1;
+        let server_name = session.server_name().and_then(host_name);
+        let shown = session.peer_certificates().and_then(<[_]>::first);
         let principal = match shown {
             None => Arc::from(ANONYMOUS),
             Some(certificate) => {
@@ -162,6 +164,56 @@ impl Tls {
                 Arc::from(format!("User:{name}"))
             }
         };
-        Ok(Secured { stream, principal })
+        Ok(Secured {
+            stream,
+            principal,
+            server_name,
+        })
+    }
+}
+
+/// A client's word for where it is: only what may be a host's name, as it is told to the client
+/// again. rustls has checked the form; an address is no name.
+fn host_name(name: &str) -> Option<String> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let fits = |label: &str| {
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        (1..=63).contains(&label.len()) && label.chars().all(legal)
+    };
+    let is_name = name.len() <= 253
+        && name.split('.').all(fits)
+        && name.chars().any(|c| c.is_ascii_alphabetic());
+    is_name.then(|| name.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::host_name;
+
+    #[test]
+    fn a_name_is_told_again_only_if_it_can_be_a_hosts() {
+        for (name, told) in [
+            ("Kafka.Example.com", Some("kafka.example.com")),
+            ("kafka.example.com.", Some("kafka.example.com")),
+            ("localhost", Some("localhost")),
+            ("a_b-1.x", Some("a_b-1.x")),
+            ("127.0.0.1", None),
+            ("::1", None),
+            ("", None),
+            (".", None),
+            ("a..b", None),
+            ("a b", None),
+            ("a/b", None),
+            ("a\nb", None),
+            ("b\u{fc}cher", None),
+        ] {
+            assert_eq!(host_name(name).as_deref(), told, "{name:?}");
+        }
+        assert_eq!(host_name(&"a".repeat(64)), None);
+        assert_eq!(host_name(&["a"; 128].join(".")), None);
+        assert_eq!(
+            host_name(&["a"; 127].join(".")).map(|name| name.len()),
+            Some(253)
+        );
     }
 }

@@ -8,8 +8,8 @@ use thiserror::Error;
 use tidemark_types::{COORDINATOR_PARTITIONS, ProducerId, coordinator_partition};
 
 use crate::{
-    RecordError, TxnMeta, Violation, check, check_transition, decode_key, decode_value, encode_key,
-    encode_value, is_expired,
+    RecordError, TxnMeta, TxnState, Violation, check, check_transition, decode_key, decode_value,
+    encode_key, encode_value, is_expired,
 };
 
 /// Why a record cannot be applied: it is damaged, or no decision can have made it.
@@ -24,6 +24,15 @@ pub enum ApplyError {
 /// Where a look at all ids is: partition and name.
 pub type IdsCursor = (i32, Arc<str>);
 
+/// What a principal has: the sessions that it opened last.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Holdings {
+    /// Transactional ids.
+    pub ids: usize,
+    /// Those of them whose transaction is not ended.
+    pub open: usize,
+}
+
 /// The state of every partition of `__transaction_state` that is here. [`Coordinator::apply`]
 /// changes it, live and at replay alike; nothing else decides anything.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -31,6 +40,8 @@ pub struct Coordinator {
     partitions: Vec<BTreeMap<Arc<str>, TxnMeta>>,
     /// Present and previous producer ids. An id's earlier ones are forgotten with its next change.
     by_producer_id: BTreeMap<ProducerId, Arc<str>>,
+    /// Counted from the states, and changed with them. None of a principal that has nothing.
+    by_principal: BTreeMap<Arc<str>, Holdings>,
 }
 
 impl Default for Coordinator {
@@ -46,6 +57,7 @@ impl Coordinator {
         Coordinator {
             partitions: vec![BTreeMap::new(); count],
             by_producer_id: BTreeMap::new(),
+            by_principal: BTreeMap::new(),
         }
     }
 
@@ -63,6 +75,12 @@ impl Coordinator {
     /// every epoch [`crate::Session::of`] then calls fenced (or last).
     pub fn by_producer_id(&self, producer_id: ProducerId) -> Option<&TxnMeta> {
         self.get(self.by_producer_id.get(&producer_id)?)
+    }
+
+    /// What a principal has.
+    pub fn holdings(&self, principal: &str) -> Holdings {
+        let holdings = self.by_principal.get(principal);
+        holdings.copied().unwrap_or_default()
     }
 
     /// Applies a recorded change; None forgets the id. Returns the state before, with which
@@ -152,12 +170,17 @@ impl Coordinator {
         };
         let previous = states.remove(transactional_id);
         if let Some(previous) = &previous {
+            uncount(&mut self.by_principal, previous);
             for producer_id in producer_ids(previous) {
                 self.by_producer_id.remove(&producer_id);
             }
         }
         if let Some(mut next) = next {
             next.transactional_id = id.clone();
+            let of = self.by_principal.entry(next.who.principal.clone());
+            let holdings = of.or_default();
+            holdings.ids += 1;
+            holdings.open += usize::from(is_open(&next));
             for producer_id in producer_ids(&next) {
                 self.by_producer_id.insert(producer_id, id.clone());
             }
@@ -237,6 +260,21 @@ impl Coordinator {
     pub fn is_empty(&self) -> bool {
         self.partitions.iter().all(BTreeMap::is_empty)
     }
+}
+
+fn uncount(by_principal: &mut BTreeMap<Arc<str>, Holdings>, previous: &TxnMeta) {
+    let principal = &*previous.who.principal;
+    let holdings = by_principal.get_mut(principal);
+    let holdings = holdings.expect("what is in the state was counted");
+    holdings.ids -= 1;
+    holdings.open -= usize::from(is_open(previous));
+    if holdings.ids == 0 {
+        by_principal.remove(principal);
+    }
+}
+
+fn is_open(meta: &TxnMeta) -> bool {
+    meta.state == TxnState::Ongoing || meta.state.is_prepare()
 }
 
 fn producer_ids(meta: &TxnMeta) -> impl Iterator<Item = ProducerId> + use<> {

@@ -29,7 +29,7 @@ mod version_map;
 
 pub use add_partitions::{decide_add_partitions, decide_implicit_enrolment};
 pub use broker_abort::{AbortReason, decide_abort_by_broker};
-pub use coordinator::{ApplyError, Coordinator, IdsCursor};
+pub use coordinator::{ApplyError, Coordinator, Holdings, IdsCursor};
 pub use end_txn::{EndTxn, decide_end_txn};
 pub use init_producer_id::{InitProducerId, decide_init_producer_id};
 pub use invariants::{Violation, check, check_transition};

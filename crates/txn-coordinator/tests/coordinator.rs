@@ -215,3 +215,50 @@ fn which_state_may_follow_which() {
         }
     }
 }
+
+#[test]
+fn what_a_principal_has_is_counted_from_the_states_whatever_changes_them() {
+    let who = |principal: &str| Who {
+        principal: principal.into(),
+        ..Who::default()
+    };
+    let mut c = Coordinator::default();
+    let mut choice = 1u64;
+    let mut below = |n: u64| {
+        choice = choice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (choice >> 33) % n
+    };
+    for _ in 0..5_000 {
+        let n = below(20);
+        let id = format!("id-{n}");
+        let state = match below(4) {
+            0 => None,
+            1 => Some(TxnMeta {
+                state: TxnState::Ongoing,
+                partitions: Partitions::from([("t".into(), 0)]),
+                start_wall_ms: 1,
+                ..named(&id, n as i64)
+            }),
+            _ => Some(named(&id, n as i64)),
+        };
+        let state = state.map(|state| TxnMeta {
+            who: who(["User:a", "User:b", "User:c"][below(3) as usize]),
+            ..state
+        });
+        // As a checkpoint, or what was lost, sets it: any state may follow any other.
+        c.restore(&id, state).unwrap();
+        if below(50) == 0 {
+            c.clear_partition(below(COORDINATOR_PARTITIONS as u64) as i32);
+        }
+        for principal in ["User:a", "User:b", "User:c", "User:nobody"] {
+            let its = || c.iter().filter(|meta| *meta.who.principal == *principal);
+            let counted = Holdings {
+                ids: its().count(),
+                open: its().filter(|m| m.state == TxnState::Ongoing).count(),
+            };
+            assert_eq!(c.holdings(principal), counted, "{principal}");
+        }
+    }
+}

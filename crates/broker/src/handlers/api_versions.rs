@@ -36,18 +36,33 @@ const FEATURES: &[Feature] = &[
 /// would tell clients that nothing is finalized.
 const FINALIZED_FEATURES_EPOCH: i64 = 1;
 
-pub(crate) fn handle(header: &RequestHeader, body: Bytes) -> Result<Pending, WireError> {
-    answer(header, body).map(|(answer, _)| answer)
+/// `warn` gets the version of a client that may harm its own data.
+pub(crate) fn handle(
+    header: &RequestHeader,
+    body: Bytes,
+    warn: impl FnOnce(&str),
+) -> Result<Pending, WireError> {
+    answer(header, body, warn).map(|(answer, _)| answer)
 }
 
 /// The answer, and whether it tells of the APIs.
-pub(crate) fn answer(header: &RequestHeader, body: Bytes) -> Result<(Pending, bool), WireError> {
+pub(crate) fn answer(
+    header: &RequestHeader,
+    body: Bytes,
+    warn: impl FnOnce(&str),
+) -> Result<(Pending, bool), WireError> {
     let RequestKind::ApiVersions(request) = decode_body(header, body)? else {
         unreachable!("the header says ApiVersions");
     };
     let named = header.api_version < 3
         || (is_software_name(&request.client_software_name)
             && is_software_name(&request.client_software_version));
+    if header.api_version >= 3
+        && &*request.client_software_name == "apache-kafka-java"
+        && mixes_batches_up(&request.client_software_version)
+    {
+        warn(&request.client_software_version);
+    }
     let response = match named {
         true => api_versions_response(
             header.api_version,
@@ -67,6 +82,24 @@ pub(crate) fn answer(header: &RequestHeader, body: Bytes) -> Result<(Pending, bo
     Ok((Pending::Ready(Outcome::Answer(vec![frame])), named))
 }
 
+/// CVE-2026-35554 (KAFKA-19012): a Java producer below 3.9.2, 4.0.2 or 4.1.2 may write a batch to
+/// another topic than its records were sent to. In the batch there is nothing to see.
+fn mixes_batches_up(version: &str) -> bool {
+    let mut numbers = version
+        .split(['.', '-'])
+        .map_while(|part| part.parse::<u32>().ok());
+    let Some(major) = numbers.next() else {
+        return false;
+    };
+    let rest = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match major {
+        0..=2 => true,
+        3 => rest < (9, 2),
+        4 => matches!(rest, (0 | 1, 0 | 1)),
+        _ => false,
+    }
+}
+
 /// KIP-511: letters and digits, with dots and dashes inside.
 fn is_software_name(name: &str) -> bool {
     let alphanumeric = |c: char| c.is_ascii_alphanumeric();
@@ -78,7 +111,7 @@ fn is_software_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_software_name;
+    use super::{is_software_name, mixes_batches_up};
 
     #[test]
     fn software_names_are_checked_as_kafka_does() {
@@ -93,6 +126,27 @@ mod tests {
         }
         for bad in ["", "-a", "a.", "a b", "a_b", "é"] {
             assert!(!is_software_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn cve_2026_35554_java_clients_that_may_mix_batches_up_are_warned_of() {
+        for bad in [
+            "2.8.1",
+            "3.0",
+            "3.7.2",
+            "3.9.1",
+            "4.0.0",
+            "4.0.1",
+            "4.1.0",
+            "4.1.1-rc1",
+        ] {
+            assert!(mixes_batches_up(bad), "{bad}");
+        }
+        for good in [
+            "3.9.2", "3.10.0", "4.0.2", "4.1.2", "4.2.0", "5.0.0", "", "new",
+        ] {
+            assert!(!mixes_batches_up(good), "{good}");
         }
     }
 }

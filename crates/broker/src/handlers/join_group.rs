@@ -14,6 +14,7 @@ use tidemark_owner::{Command, Reply};
 use tidemark_types::ErrorCode;
 
 use crate::authorize::Resource;
+use crate::limits::Limit;
 
 use super::{Cx, Pending, text, wrong_reply};
 
@@ -24,6 +25,7 @@ pub(crate) async fn handle(cx: Cx, request: JoinGroupRequest) -> Pending {
         return Pending::Ready(cx.answer(&refuse(version, code, text(""))));
     }
     let member_id = request.member_id.clone();
+    let group_id = request.group_id.clone();
     let command = Command::Join(JoinRequest {
         group_id: request.group_id.to_string(),
         member_id: request.member_id.to_string(),
@@ -48,7 +50,18 @@ pub(crate) async fn handle(cx: Cx, request: JoinGroupRequest) -> Pending {
     });
     cx.call(command, move |cx, reply| {
         let response = match reply {
-            Some(Reply::Join(reply)) => respond(cx.version(), reply),
+            Some(Reply::Join(reply)) => {
+                if reply.error == ErrorCode::GroupMaxSizeReached {
+                    let most = cx.shared.settings.group_max_size;
+                    cx.reached(Limit::GroupSize, || {
+                        format!(
+                            "group {:?} has group.max.size ({most}) members",
+                            group_id.as_str()
+                        )
+                    });
+                }
+                respond(cx.version(), reply)
+            }
             Some(other) => wrong_reply(other),
             None => refuse(cx.version(), ErrorCode::CoordinatorNotAvailable, member_id),
         };

@@ -60,6 +60,7 @@ use tracing::error;
 use crate::admission::Wants;
 use crate::audit::Changes;
 use crate::connection::ConnectionInfo;
+use crate::limits::Limit;
 use crate::memory::Held;
 use crate::shared::{ADMISSION_PATIENCE, Shared};
 
@@ -126,6 +127,14 @@ impl Cx {
                 Outcome::Close
             }
         }
+    }
+
+    /// The client ran into a limit and is refused: counted, and said once a minute.
+    pub(crate) fn reached(&self, limit: Limit, why: impl FnOnce() -> String) {
+        let peer = self.connection.peer;
+        self.shared.limits.reached(limit, peer, || {
+            format!("client {:?} at {peer} refused: {}", self.client_id(), why())
+        });
     }
 
     pub(crate) fn client_id(&self) -> &str {

@@ -35,6 +35,7 @@ use tidemark_wire::{
 
 use crate::admission::Wants;
 use crate::authorize::Resource;
+use crate::limits::Limit;
 use crate::shared::{ADMISSION_PATIENCE, NotDecided, View};
 
 use super::{Cx, Outcome, Pending, text, uuid, wrong_reply};
@@ -246,6 +247,13 @@ fn check(
                     match check_batch(cx, image, &view.defaults, partition.index, records, wall_ms)
                     {
                         Err(refusal) => {
+                            if refusal.of_content && refusal.code == ErrorCode::MessageTooLarge {
+                                cx.reached(Limit::Decompression, || {
+                                    "a compressed batch becomes more than decompression.max.ratio \
+                                     or decompression.max.bytes allow"
+                                        .to_owned()
+                                });
+                            }
                             if refusal.code == ErrorCode::CorruptMessage
                                 && let Some(topic) = image
                                 && let Some(header) =
@@ -310,6 +318,7 @@ fn check_batch(
         check_records: true,
         wall_ms,
         limits: DecompressLimits {
+            ratio: cx.shared.settings.decompression_max_ratio,
             max_bytes: usize::try_from(cx.shared.settings.decompression_max_bytes)
                 .unwrap_or(usize::MAX),
             ..DecompressLimits::default()

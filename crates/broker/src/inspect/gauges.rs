@@ -16,6 +16,7 @@ use tidemark_record_batch::Attributes;
 
 use super::{InspectError, Inspector};
 use crate::compaction::CompactionStats;
+use crate::front::Front;
 
 /// Partitions and groups' partitions that are shown one by one. Beyond it only those that lag.
 const SHOWN: usize = 1_000;
@@ -123,6 +124,10 @@ impl Inspector {
             inspector.shared.metrics.register(&mut registry);
             gauges.register(&mut registry);
             register_compaction(&inspector.shared.compaction.lock(), &mut registry);
+            if let Some(front) = &inspector.front {
+                front.limits.register(&mut registry);
+                register_use(front, &inspector, &mut registry);
+            }
             if let Some(tls) = &inspector.tls {
                 let ends: Gauge = Gauge::default();
                 ends.set(tls.expires_at());
@@ -271,6 +276,36 @@ fn register_audit(audit: &Audit, registry: &mut Registry) {
         gauge.set(value);
         registry.register(name, help, gauge);
     }
+}
+
+/// What is used of what the limits bound.
+fn register_use(front: &Front, inspector: &Inspector, registry: &mut Registry) {
+    let mut gauge = |name: &str, help: &str, value: u64| {
+        let gauge: Gauge = Gauge::default();
+        gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        registry.register(name, help, gauge);
+    };
+    let (connections, unauthenticated) = front.connections.counts();
+    gauge(
+        "tidemark_connections",
+        "Connections of clients (max.connections)",
+        connections as u64,
+    );
+    gauge(
+        "tidemark_unauthenticated_connections",
+        "Those of them that have not authenticated (max.unauthenticated.connections)",
+        unauthenticated as u64,
+    );
+    gauge(
+        "tidemark_request_memory_bytes",
+        "Memory of requests that come in or are carried out (request.memory.bytes)",
+        front.request_memory.in_use(),
+    );
+    gauge(
+        "tidemark_fetch_memory_bytes",
+        "Memory of answers to Fetch that are not taken (fetch.memory.bytes)",
+        inspector.shared.answers.in_use(),
+    );
 }
 
 fn register_compaction(stats: &CompactionStats, registry: &mut Registry) {

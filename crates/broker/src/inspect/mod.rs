@@ -24,6 +24,7 @@ use tidemark_types::{COORDINATOR_PARTITIONS, ErrorCode, TopicPartitionId};
 use tracing::{error, warn};
 
 use crate::admission::Wants;
+use crate::front::Front;
 use crate::shared::{ADMISSION_PATIENCE, Shared};
 use history::TxnHistory;
 use reports::{AbortReport, ExplainReport, PartitionReport, ShownTransaction, TransactionReport};
@@ -50,6 +51,8 @@ pub enum InspectError {
 #[derive(Clone)]
 pub struct Inspector {
     shared: Arc<Shared>,
+    /// Not of the thread that follows the log.
+    front: Option<Arc<Front>>,
     history: Arc<History>,
     tls: Option<Arc<Tls>>,
 }
@@ -112,11 +115,13 @@ impl Inspector {
     /// thread that follows the log; it ends with the last clone of the inspector.
     pub(crate) fn new(
         shared: Arc<Shared>,
+        front: Arc<Front>,
         views: Option<PathBuf>,
         tls: Option<Arc<Tls>>,
     ) -> Inspector {
         let inspector = Inspector {
             shared,
+            front: Some(front),
             history: Arc::new(History {
                 dir: views,
                 open: Mutex::new(Opened::NotYet),
@@ -141,6 +146,7 @@ impl Inspector {
                     };
                     let inspector = Inspector {
                         shared,
+                        front: None,
                         history,
                         tls: None,
                     };

@@ -224,6 +224,7 @@ fn member(
         entropy: ids.clone(),
         metrics: Default::default(),
         audit: Default::default(),
+        limits: Arc::new(crate::limits::Limits::new(time.clone())),
         ticks: TickClock::new(&**time),
         epoch: None,
         waiting: Default::default(),

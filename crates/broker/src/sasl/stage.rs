@@ -169,7 +169,9 @@ impl Gate {
         match (&mut self.state, header.api_key) {
             (State::Greeting { versions_told }, ApiKey::ApiVersions) if !*versions_told => {
                 // Kafka takes a second one for a mistake, unless the first was refused.
-                let (answer, told) = api_versions::answer(&header, body).map_err(End::Protocol)?;
+                let warn = |version: &str| front.old_java_client(self.connection.peer, version);
+                let (answer, told) =
+                    api_versions::answer(&header, body, warn).map_err(End::Protocol)?;
                 *versions_told = told;
                 Ok(Taken::Answer(answer))
             }

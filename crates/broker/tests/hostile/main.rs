@@ -3,6 +3,7 @@
 
 mod batches;
 mod bodies;
+mod cves;
 mod frames;
 mod memory;
 mod plausible;

@@ -115,6 +115,13 @@ impl Owner {
                 ErrorCode::MessageTooLarge
             }
             Ok(outcome) => {
+                if let Some(meta) = existing
+                    && let Err(limit) = self.may_enrol(meta, &partitions)
+                {
+                    let event = limit.event(&meta.who.principal, transactional_id);
+                    step.events.push(event);
+                    return limit.code();
+                }
                 let mut draft = self.begin(now);
                 self.write_outcome(
                     &mut draft,

@@ -64,6 +64,14 @@ impl Owner {
                 host: request.context.client_host.clone(),
             },
         )?;
+        if outcome.next.is_some() {
+            let principal = &request.context.principal;
+            self.may_have_id(before.as_ref(), principal)
+                .map_err(|limit| {
+                    step.events.push(limit.event(principal, id));
+                    limit.code()
+                })?;
+        }
         self.write_outcome(&mut draft, id, &outcome, fresh, now);
         let (by_principal, by_client_id, by_host) = (
             request.context.principal.clone(),

@@ -1,6 +1,7 @@
 //! One file per command: what is asked, how it is decided, what is answered.
 
 mod acls;
+mod allowance;
 mod alter_configs;
 mod create_partitions;
 mod deadlines;
@@ -28,6 +29,7 @@ mod transactions;
 mod txn_offset_commit;
 mod write_txn_markers;
 
+pub use allowance::{TxnLimit, TxnLimits};
 pub use alter_configs::{AlterConfigs, AlterResource, Alteration, ConfigResource};
 pub use create_partitions::{CreatePartitions, GrowTopic};
 pub(crate) use deadlines::Deadline;

@@ -10,7 +10,7 @@ use tidemark_txn_coordinator::{self as txn, Partitions, TxnMeta};
 use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, TopicPartitionId, mutant};
 
 use crate::Owner;
-use crate::command::{Now, Step};
+use crate::command::{Event, Now, Step};
 use crate::draft::Draft;
 use crate::record::APPEND_HEAD_BYTES;
 use crate::room::{enrolled_bytes, transaction_bytes};
@@ -66,7 +66,11 @@ impl Produced {
 /// What the batches of one request enrol (version 2), by transactional id. It is written once, after
 /// them, however many they are: all of it is one record.
 #[derive(Default)]
-struct Enrolments(BTreeMap<Arc<str>, Enrolment>);
+struct Enrolments {
+    by_id: BTreeMap<Arc<str>, Enrolment>,
+    /// Those that are not allowed, for the log.
+    refused: Vec<Event>,
+}
 
 struct Enrolment {
     producer_id: ProducerId,
@@ -78,19 +82,30 @@ struct Enrolment {
 
 impl Enrolments {
     fn bytes(&self) -> usize {
-        self.0.values().map(|enrolment| enrolment.bytes).sum()
+        self.by_id.values().map(|enrolment| enrolment.bytes).sum()
     }
 
     /// What one more partition adds.
     fn bytes_for(&self, meta: &TxnMeta, topic: &str) -> usize {
-        let first = !self.0.contains_key(&meta.transactional_id);
+        let first = !self.by_id.contains_key(&meta.transactional_id);
         let before = first.then(|| transaction_bytes(meta, meta.partitions.iter()));
         before.unwrap_or(0) + enrolled_bytes(topic)
     }
 
+    /// How many partitions a transaction enrols with this one too; 0 if it is enrolled already.
+    fn new_with(&self, meta: &TxnMeta, partition: &(Arc<str>, i32)) -> usize {
+        let enrolment = self.by_id.get(&meta.transactional_id);
+        let so_far = enrolment.map(|e| &e.partitions);
+        let is_known = |enrolled: &Partitions| enrolled.contains(partition);
+        match is_known(&meta.partitions) || so_far.is_some_and(is_known) {
+            true => 0,
+            false => so_far.map_or(0, Partitions::len) + 1,
+        }
+    }
+
     fn add(&mut self, meta: &TxnMeta, topic: &Arc<str>, partition: i32) {
         let bytes = self.bytes_for(meta, topic);
-        let enrolment = self.0.entry(meta.transactional_id.clone());
+        let enrolment = self.by_id.entry(meta.transactional_id.clone());
         let enrolment = enrolment.or_insert_with(|| Enrolment {
             producer_id: meta.producer_id,
             epoch: meta.epoch,
@@ -130,7 +145,8 @@ impl Owner {
                     .unwrap_or_else(Produced::refused)
             })
             .collect();
-        for (id, enrolment) in enrolments.0 {
+        step.events.append(&mut enrolments.refused);
+        for (id, enrolment) in enrolments.by_id {
             let outcome = txn::decide_implicit_enrolment(
                 self.coordinator.get(&id),
                 enrolment.producer_id,
@@ -200,7 +216,7 @@ impl Owner {
             // is answered as it was, also when its transaction has ended since.
             let by_itself = version >= IMPLICIT_ENROLMENT && header.attributes.is_transactional();
             let enrolment = if by_itself {
-                check_implicit_enrolment(meta, &batch, draft.wall_ms)
+                self.check_implicit_enrolment(enrolments, meta, &batch, draft.wall_ms)
             } else if header.attributes.is_transactional() {
                 txn::check_transactional_produce(
                     meta,
@@ -272,16 +288,27 @@ impl Owner {
             log_start_offset,
         })
     }
-}
-
-/// Whether a version 2 batch may begin its transaction in its partition.
-fn check_implicit_enrolment(
-    meta: Option<&TxnMeta>,
-    batch: &ProduceBatch,
-    wall_ms: i64,
-) -> Result<(), ErrorCode> {
-    let header = &batch.valid.header;
-    let wanted = Partitions::from([(batch.topic.clone(), batch.partition.partition)]);
-    let (producer_id, epoch) = (header.producer_id, header.producer_epoch);
-    txn::decide_implicit_enrolment(meta, producer_id, epoch, &wanted, wall_ms).map(|_| ())
+    /// Whether a version 2 batch may begin its transaction in its partition.
+    fn check_implicit_enrolment(
+        &self,
+        enrolments: &mut Enrolments,
+        meta: Option<&TxnMeta>,
+        batch: &ProduceBatch,
+        wall_ms: i64,
+    ) -> Result<(), ErrorCode> {
+        let header = &batch.valid.header;
+        let partition = (batch.topic.clone(), batch.partition.partition);
+        let wanted = Partitions::from([partition.clone()]);
+        let (producer_id, epoch) = (header.producer_id, header.producer_epoch);
+        txn::decide_implicit_enrolment(meta, producer_id, epoch, &wanted, wall_ms)?;
+        if let Some(meta) = meta {
+            let new = enrolments.new_with(meta, &partition);
+            self.may_enrol_new(meta, new).map_err(|limit| {
+                let event = limit.event(&meta.who.principal, &meta.transactional_id);
+                enrolments.refused.push(event);
+                limit.code()
+            })?;
+        }
+        Ok(())
+    }
 }

@@ -64,13 +64,20 @@ impl Owner {
         )?;
         let enrol = match request.dialect {
             Dialect::V1 => None,
-            Dialect::V2 => Some(txn::decide_implicit_enrolment(
-                meta,
-                request.producer_id,
-                request.producer_epoch,
-                &Partitions::from([(Arc::from(CONSUMER_OFFSETS), partition)]),
-                now.wall_ms,
-            )?),
+            Dialect::V2 => {
+                let wanted = Partitions::from([(Arc::from(CONSUMER_OFFSETS), partition)]);
+                let (producer_id, epoch) = (request.producer_id, request.producer_epoch);
+                let outcome =
+                    txn::decide_implicit_enrolment(meta, producer_id, epoch, &wanted, now.wall_ms)?;
+                if let Some(meta) = meta
+                    && let Err(limit) = self.may_enrol(meta, &wanted)
+                {
+                    let event = limit.event(&meta.who.principal, &request.transactional_id);
+                    step.events.push(event);
+                    return Err(limit.code());
+                }
+                Some(outcome)
+            }
         };
         let transactional_id = request.transactional_id;
         let decided = self

@@ -23,6 +23,7 @@ pub fn options() -> OwnerOptions {
     OwnerOptions {
         topics: TopicLimits::default(),
         topic_defaults: TopicDefaults::default(),
+        limits: TxnLimits::default(),
         transaction_max_timeout_ms: 900_000,
         renew_leases: false,
         exclusive: ExclusiveOptions::default(),

@@ -114,6 +114,7 @@ fn options() -> OwnerOptions {
     OwnerOptions {
         topics: TopicLimits::default(),
         topic_defaults: TopicDefaults::default(),
+        limits: TxnLimits::default(),
         transaction_max_timeout_ms: TIMEOUT_MS,
         renew_leases: false,
         exclusive: ExclusiveOptions::default(),

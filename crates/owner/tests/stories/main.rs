@@ -4,6 +4,7 @@
 mod common;
 
 mod acls;
+mod allowance;
 mod bounds;
 mod exclusive;
 mod expiry;
