@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tidemark_journal::JournalError;
+use tidemark_oauth::JwksError;
 use tidemark_partition_log::{CheckpointError, LogError};
 use tidemark_tls::TlsError;
 
@@ -46,6 +47,8 @@ pub enum StartError {
     /// Key, certificates or CAs of the listeners with TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error(transparent)]
+    Oauth(#[from] JwksError),
     #[error("ssl.principal.mapping.rules: {0}")]
     PrincipalRules(String),
     /// `WouldBlock`: another process writes there.

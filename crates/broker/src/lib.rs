@@ -75,6 +75,7 @@ use front::Front;
 use listener::Bound;
 use running::Running;
 use sasl::Kit;
+use sasl::oauth::Issuer;
 
 /// A running broker.
 pub struct Broker {
@@ -83,6 +84,7 @@ pub struct Broker {
     listeners: Vec<ListenerAddress>,
     tasks: Vec<JoinHandle<()>>,
     tls: Option<Arc<Tls>>,
+    issuer: Option<Arc<Issuer>>,
 }
 
 /// A listener's name and the address it is bound to.
@@ -121,7 +123,8 @@ impl Broker {
         let claimed = tokio::task::spawn_blocking({
             let (settings, seams) = (settings.clone(), seams.clone());
             move || {
-                let sasl = Kit::new(seams.entropy.clone()).listeners(&settings);
+                let kit = Kit::new(&settings, seams.entropy.clone(), seams.clock.now())?;
+                let sasl = (kit.listeners(&settings), kit.issuer());
                 let first_users = sasl::read_first_users(&settings)?;
                 let tls = tls::load(&settings)?;
                 let lock = start::claim(&settings, &seams)?;
@@ -129,7 +132,7 @@ impl Broker {
                 Ok((tls, sasl, first_users, lock, audit))
             }
         });
-        let (tls, sasl, first_users, lock, audit) = claimed
+        let (tls, (sasl, issuer), first_users, lock, audit) = claimed
             .await
             .map_err(|e| StartError::Stopped(e.to_string()))
             .and_then(|claimed| claimed)?;
@@ -143,6 +146,12 @@ impl Broker {
             .collect();
         if let Some(tls) = &tls {
             tasks.push(tokio::spawn(tls::watch(tls.clone(), front.clone())));
+        }
+        if let Some(issuer) = &issuer {
+            tasks.push(tokio::spawn(sasl::oauth::watch(
+                issuer.clone(),
+                front.clone(),
+            )));
         }
         let entropy = seams.entropy.clone();
         let started = tokio::task::spawn_blocking({
@@ -166,6 +175,7 @@ impl Broker {
             listeners,
             tasks,
             tls,
+            issuer,
         };
         let begun = async {
             broker.first_records_are_durable().await?;
@@ -237,11 +247,15 @@ impl Broker {
     }
 
     /// Has key, certificates and CAs read again; new connections use them. The log tells how it
-    /// went; files that cannot be used change nothing. False without a listener with TLS.
+    /// went; files that cannot be used change nothing. The keys of tokens are read again too. False
+    /// without a listener with TLS.
     pub fn reload_tls(&self) -> bool {
         let Some(tls) = self.tls.clone() else {
             return false;
         };
+        if let Some(issuer) = self.issuer.clone() {
+            tokio::spawn(sasl::oauth::read_now(issuer, self.front.clone()));
+        }
         let front = self.front.clone();
         // Not waited for: files on a network may take their time.
         tokio::task::spawn_blocking(move || tls::reload(&tls, &front));

@@ -202,10 +202,17 @@ fn try_next(settings: &Settings, started: &StartedInfo) -> Option<String> {
             .mechanisms
             .iter()
             .map(|(mechanism, _)| *mechanism)
+            .filter(|mechanism| mechanism.has_passwords())
             .max();
-        let name = best.map_or("PLAIN", |mechanism| mechanism.name());
-        with +=
-            &format!(" -X sasl.mechanism={name} -X sasl.username=USER -X sasl.password=PASSWORD");
+        with += &match best {
+            Some(mechanism) => format!(
+                " -X sasl.mechanism={mechanism} -X sasl.username=USER -X sasl.password=PASSWORD"
+            ),
+            None => " -X sasl.mechanism=OAUTHBEARER -X sasl.oauthbearer.method=oidc -X \
+                     sasl.oauthbearer.token.endpoint.url=URL -X sasl.oauthbearer.client.id=ID -X \
+                     sasl.oauthbearer.client.secret=SECRET"
+                .to_owned(),
+        };
     }
     if listener.protocol.has_tls() {
         with += " -X ssl.ca.location=CA.pem";

@@ -7,6 +7,7 @@ use crate::sasl::SaslMechanism;
 use crate::secret::Secret;
 
 const PLAIN: &str = "org.apache.kafka.common.security.plain.PlainLoginModule";
+const OAUTH: &str = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule";
 const SCRAM: &str = "org.apache.kafka.common.security.scram.ScramLoginModule";
 
 /// Reads the value of `listener.name.NAME.MECHANISM.sasl.jaas.config`: the users of PLAIN. Options with
@@ -35,6 +36,7 @@ pub(crate) fn users(
     let wanted = match mechanism {
         SaslMechanism::Plain => PLAIN,
         SaslMechanism::ScramSha256 | SaslMechanism::ScramSha512 => SCRAM,
+        SaslMechanism::OauthBearer => OAUTH,
     };
     if module != wanted {
         return Err((

@@ -101,6 +101,39 @@ settings! {
         "Whether PLAIN is allowed on a listener without TLS, where whoever hears the network hears every password. Without it such a listener does not open."
         auth_plain_without_tls: bool = boolean("auth.plain.without.tls", "false").at(Section::Sasl);
 
+        "Where the public keys of the issuer of tokens are, a JWKS (RFC 7517): an https URL, or a file as file:///PATH. Tokens are JWTs signed with RS, PS or ES with 256, 384 or 512, or EdDSA; each key is for one of these. A file must be good at the start, and is looked at again every tls.reload.interval.ms; one that cannot be used changes nothing. A URL that does not answer at the start is asked again until it does, and until then every token is refused."
+        sasl_oauthbearer_jwks_endpoint_url: Option<String> = string("sasl.oauthbearer.jwks.endpoint.url", "").without_default().kafka().at(Section::Sasl);
+
+        "What a token must have in iss, letter for letter."
+        sasl_oauthbearer_expected_issuer: Option<String> = string("sasl.oauthbearer.expected.issuer", "").without_default().kafka().at(Section::Sasl);
+
+        "What a token must have in aud: one of these, separated by commas."
+        sasl_oauthbearer_expected_audience: String = list("sasl.oauthbearer.expected.audience", "", Check::Any).kafka().at(Section::Sasl);
+
+        "How far the issuer's clock may be from this machine's."
+        sasl_oauthbearer_clock_skew_seconds: u64 = int("sasl.oauthbearer.clock.skew.seconds", "30", Check::Between(0, 86_400)).kafka().at(Section::Sasl);
+
+        "The claim of a token that names its owner, who becomes the principal."
+        sasl_oauthbearer_sub_claim_name: String = string("sasl.oauthbearer.sub.claim.name", "sub").kafka().at(Section::Sasl);
+
+        "The claim of a token with its scopes. It may be missing, and nothing is made of it."
+        sasl_oauthbearer_scope_claim_name: String = string("sasl.oauthbearer.scope.claim.name", "scope").kafka().at(Section::Sasl);
+
+        "How often the keys are read again from a URL. A token with an unknown key has them read at once, but not more often than every ten seconds."
+        sasl_oauthbearer_jwks_endpoint_refresh_ms: u64 = long("sasl.oauthbearer.jwks.endpoint.refresh.ms", "3600000", Check::AtLeast(1000)).kafka().at(Section::Sasl);
+
+        "How long to wait before the keys are asked for again after a failure; twice as long after each."
+        sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: u64 = long("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "100", Check::AtLeast(10)).kafka().at(Section::Sasl);
+
+        "The longest such wait."
+        sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: u64 = long("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", "10000", Check::AtLeast(10)).kafka().at(Section::Sasl);
+
+        "A PEM file with the CAs that sign the certificate of the https URL's host. Without it those that this machine trusts."
+        oauth_jwks_truststore_location: Option<String> = string("oauth.jwks.truststore.location", "").without_default().at(Section::Sasl);
+
+        "Whether OAUTHBEARER is allowed on a listener without TLS, where whoever hears the network hears every token. Without it such a listener does not open."
+        oauth_tokens_without_tls: bool = boolean("oauth.tokens.without.tls", "false").at(Section::Sasl);
+
         "Users that the first start makes, for SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN: NAME:PASSWORD, separated by commas. Only what is derived from a password is kept. While there is any user this changes nothing: from then on users are made, changed and taken away with kafka-configs (AlterUserScramCredentials)."
         auth_users: Option<Secret> = string("auth.users", "").without_default().sensitive().at(Section::Sasl);
 
@@ -333,7 +366,7 @@ settings! {
         log_filter: String = string("log.filter", "info").aliases(&["log"]).at(Section::Diagnostics);
     }
     untyped {
-        "The mechanisms with which clients of listeners with SASL authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. PLAIN knows the users of SCRAM, and those that listener.name.NAME.plain.sasl.jaas.config names as user_NAME=\"PASSWORD\" (a server.properties that moves here). listener.name.NAME.sasl.enabled.mechanisms is for one listener, NAME in lower case. Kafka's default is GSSAPI, which is not spoken here."
+        "The mechanisms with which clients of listeners with SASL authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. OAUTHBEARER takes tokens as sasl.oauthbearer.* says. PLAIN knows the users of SCRAM, and those that listener.name.NAME.plain.sasl.jaas.config names as user_NAME=\"PASSWORD\" (a server.properties that moves here). listener.name.NAME.sasl.enabled.mechanisms is for one listener, NAME in lower case. Kafka's default is GSSAPI, which is not spoken here."
         list("sasl.enabled.mechanisms", "SCRAM-SHA-256,SCRAM-SHA-512", Check::Any).kafka().at(Section::Sasl);
 
         "How long a session lasts from its authentication (KIP-368); 0 is without an end. A client must authenticate again before it is over, which those that know how do by themselves; the next request after it closes the connection. listener.name.NAME.connections.max.reauth.ms and listener.name.NAME.MECHANISM.connections.max.reauth.ms are for one listener and one mechanism."

@@ -18,13 +18,15 @@ pub enum SaslMechanism {
     Plain,
     ScramSha256,
     ScramSha512,
+    OauthBearer,
 }
 
 impl SaslMechanism {
-    pub const ALL: [SaslMechanism; 3] = [
+    pub const ALL: [SaslMechanism; 4] = [
         SaslMechanism::Plain,
         SaslMechanism::ScramSha256,
         SaslMechanism::ScramSha512,
+        SaslMechanism::OauthBearer,
     ];
 
     /// Its name on the wire.
@@ -33,6 +35,7 @@ impl SaslMechanism {
             SaslMechanism::Plain => "PLAIN",
             SaslMechanism::ScramSha256 => "SCRAM-SHA-256",
             SaslMechanism::ScramSha512 => "SCRAM-SHA-512",
+            SaslMechanism::OauthBearer => "OAUTHBEARER",
         }
     }
 
@@ -40,6 +43,7 @@ impl SaslMechanism {
     pub const fn has_passwords(self) -> bool {
         match self {
             SaslMechanism::Plain | SaslMechanism::ScramSha256 | SaslMechanism::ScramSha512 => true,
+            SaslMechanism::OauthBearer => false,
         }
     }
 }
@@ -62,6 +66,10 @@ pub struct ListenerSasl {
 const MECHANISMS: &str = "sasl.enabled.mechanisms";
 const MAX_REAUTH: &str = "connections.max.reauth.ms";
 const WITHOUT_TLS: &str = "auth.plain.without.tls";
+const TOKENS_WITHOUT_TLS: &str = "oauth.tokens.without.tls";
+const JWKS_URL: &str = "sasl.oauthbearer.jwks.endpoint.url";
+const ISSUER: &str = "sasl.oauthbearer.expected.issuer";
+const AUDIENCE: &str = "sasl.oauthbearer.expected.audience";
 pub(crate) const USERS: &str = "auth.users";
 pub(crate) const USERS_FILE: &str = "auth.users.file";
 
@@ -205,13 +213,32 @@ fn problem_at(key: &ListenerKey, what: String, mend: impl Into<String>) -> Probl
 pub(crate) fn check(settings: &Settings) -> Vec<Problem> {
     let values = &settings.values;
     let mut problems = Vec::new();
-    let open = |listener: &&Listener| {
+    let speaks = |listener: &Listener, mechanism| {
         let sasl = listener.sasl.as_ref();
-        let plain =
-            sasl.is_some_and(|s| s.mechanisms.iter().any(|(m, _)| *m == SaslMechanism::Plain));
-        listener.protocol == SecurityProtocol::SaslPlaintext && plain
+        sasl.is_some_and(|s| s.mechanisms.iter().any(|(m, _)| *m == mechanism))
     };
-    if let Some(listener) = settings.listeners.iter().find(open)
+    let mut listeners = settings.listeners.iter();
+    let open = |listener: &Listener, mechanism| {
+        listener.protocol == SecurityProtocol::SaslPlaintext && speaks(listener, mechanism)
+    };
+    let bearer = SaslMechanism::OauthBearer;
+    if let Some(listener) = listeners.clone().find(|l| open(l, bearer))
+        && !settings.oauth_tokens_without_tls
+    {
+        let what = format!(
+            "the listener {} takes tokens with OAUTHBEARER and has no TLS: whoever hears the network has \
+             them",
+            listener.name
+        );
+        let mend = format!(
+            "map it to SASL_SSL; where nobody else can listen, {TOKENS_WITHOUT_TLS}=true allows it"
+        );
+        problems.push(problem_of(values, TOKENS_WITHOUT_TLS, what, mend));
+    }
+    if let Some(listener) = listeners.clone().find(|l| speaks(l, bearer)) {
+        problems.extend(of_tokens(settings, &listener.name));
+    }
+    if let Some(listener) = listeners.find(|l| open(l, SaslMechanism::Plain))
         && !settings.auth_plain_without_tls
     {
         let what = format!(
@@ -252,6 +279,61 @@ pub(crate) fn check(settings: &Settings) -> Vec<Problem> {
             what,
             "write NAME:PASSWORD,NAME:PASSWORD",
         ));
+    }
+    problems
+}
+
+/// What tokens are checked with: without any one of these a token of anybody, or for anything, would do
+/// (CVE-2026-33557).
+fn of_tokens(settings: &Settings, listener: &str) -> Vec<Problem> {
+    let values = &settings.values;
+    let is_there =
+        |text: &Option<String>| text.as_deref().is_some_and(|text| !text.trim().is_empty());
+    let url = &settings.sasl_oauthbearer_jwks_endpoint_url;
+    let needed = [
+        (
+            JWKS_URL,
+            is_there(url),
+            "no keys to check the tokens' signatures with are named",
+            "name the issuer's keys: sasl.oauthbearer.jwks.endpoint.url=https://HOST/PATH or \
+             file:///PATH",
+        ),
+        (
+            ISSUER,
+            is_there(&settings.sasl_oauthbearer_expected_issuer),
+            "no issuer is named whose tokens are good",
+            "name it as its tokens do in iss: sasl.oauthbearer.expected.issuer=https://HOST/REALM",
+        ),
+        (
+            AUDIENCE,
+            settings
+                .sasl_oauthbearer_expected_audience
+                .split(',')
+                .any(|audience| !audience.trim().is_empty()),
+            "nothing tells tokens for this cluster from tokens for anything else",
+            "name what the issuer writes into aud for it: sasl.oauthbearer.expected.audience=kafka",
+        ),
+    ];
+    let mut problems: Vec<Problem> = needed
+        .into_iter()
+        .filter(|(_, is_there, ..)| !is_there)
+        .map(|(name, _, what, mend)| {
+            let what = format!("the listener {listener} speaks OAUTHBEARER, and {what}");
+            problem_of(values, name, what, mend)
+        })
+        .collect();
+    let known = |url: &str| {
+        let scheme = url.split(':').next().unwrap_or_default();
+        ["https", "file"].contains(&scheme.to_ascii_lowercase().as_str())
+    };
+    if let Some(url) = url.as_deref().map(str::trim)
+        && !url.is_empty()
+        && !known(url)
+    {
+        let what = format!("{JWKS_URL} begins neither with https:// nor with file:///");
+        let mend = "over anything else whoever is in between could put keys of their own: name an \
+                    https URL, or a file that you keep up to date";
+        problems.push(problem_of(values, JWKS_URL, what, mend));
     }
     problems
 }

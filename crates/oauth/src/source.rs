@@ -18,6 +18,9 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
 use crate::keys::{KeySet, KeysError, MAX_BYTES};
 
+const URL: &str = "sasl.oauthbearer.jwks.endpoint.url";
+const TRUSTSTORE: &str = "oauth.jwks.truststore.location";
+
 /// `sasl.oauthbearer.jwks.endpoint.url`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
@@ -81,13 +84,19 @@ pub struct JwksOptions {
 /// Why the keys could not be read: what, where, how to mend it.
 #[derive(Debug, thiserror::Error)]
 pub enum JwksError {
-    #[error("{} cannot be read: {source}", path.display())]
-    Read { path: PathBuf, source: io::Error },
+    #[error("sasl.oauthbearer.jwks.endpoint.url cannot be used: {0}")]
+    Location(String),
+    #[error("{setting} names {}, which cannot be read: {source}", path.display())]
+    Read {
+        setting: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
     #[error("{} is no JWKS: {source}", path.display())]
     BadFile { path: PathBuf, source: KeysError },
     #[error("{url} did not answer with a JWKS: {what}")]
     BadAnswer { url: String, what: String },
-    #[error("{}: {what}", path.display())]
+    #[error("oauth.jwks.truststore.location names {}: {what}", path.display())]
     Truststore { path: PathBuf, what: String },
     #[error(
         "no CAs are known that could vouch for {url}: this machine has none ({why}); install its CA \
@@ -175,6 +184,7 @@ impl Jwks {
         }
         let keys = read_bounded(path)
             .map_err(|source| JwksError::Read {
+                setting: URL,
                 path: path.to_owned(),
                 source,
             })
@@ -277,6 +287,7 @@ fn roots_of(path: &Path) -> Result<Vec<Certificate<'static>>, JwksError> {
         what,
     };
     let pem = read_bounded(path).map_err(|source| JwksError::Read {
+        setting: TRUSTSTORE,
         path: path.to_owned(),
         source,
     })?;

@@ -1,11 +1,12 @@
 //! Authentication by SASL, on listeners whose protocol says so.
 //!
 //! [`stage`] is what a connection passes before it may ask anything, and again when its session is to
-//! be renewed; [`mechanism`] is what it asks for an opinion; [`plain`] and [`scram`] are two of those.
+//! be renewed; [`mechanism`] is what it asks for an opinion; [`plain`], [`scram`] and [`oauth`] are those.
 //! Users are in the metadata image (`tidemark_metadata`, AlterUserScramCredentials): each
 //! authentication looks at the image of that moment. [`users`] makes the first of them.
 
 mod mechanism;
+pub(crate) mod oauth;
 mod plain;
 mod scram;
 pub(crate) mod stage;
@@ -18,9 +19,12 @@ use std::time::Duration;
 use tidemark_config::{Listener, SaslMechanism, Settings};
 use tidemark_metadata::MetadataImage;
 use tidemark_sasl::Hash;
+use tidemark_types::MonoTime;
 
 use crate::clock::Entropy;
+use crate::error::StartError;
 use mechanism::Mechanism;
+use oauth::{Issuer, OauthBearer};
 use plain::{Passwords, Plain};
 use scram::Scram;
 
@@ -31,6 +35,8 @@ pub(crate) use users::{first_users, may_authenticate, read_first_users};
 pub(crate) struct Kit {
     entropy: Arc<dyn Entropy>,
     passwords: Arc<Passwords>,
+    /// If a listener speaks OAUTHBEARER.
+    issuer: Option<Arc<Issuer>>,
 }
 
 /// How the clients of one listener authenticate.
@@ -53,11 +59,33 @@ impl fmt::Debug for SaslListener {
 }
 
 impl Kit {
-    pub(crate) fn new(entropy: Arc<dyn Entropy>) -> Kit {
-        Kit {
+    /// Blocks: the keys that tokens are checked with may be in a file.
+    pub(crate) fn new(
+        settings: &Settings,
+        entropy: Arc<dyn Entropy>,
+        now: MonoTime,
+    ) -> Result<Kit, StartError> {
+        let tokens = |listener: &Listener| {
+            let sasl = listener.sasl.as_ref();
+            sasl.is_some_and(|s| {
+                s.mechanisms
+                    .iter()
+                    .any(|(m, _)| *m == SaslMechanism::OauthBearer)
+            })
+        };
+        let issuer = match settings.listeners.iter().any(tokens) {
+            true => Some(Arc::new(Issuer::open(settings, now)?)),
+            false => None,
+        };
+        Ok(Kit {
             entropy,
             passwords: Arc::new(Passwords::new()),
-        }
+            issuer,
+        })
+    }
+
+    pub(crate) fn issuer(&self) -> Option<Arc<Issuer>> {
+        self.issuer.clone()
     }
 
     /// `None` for a listener without SASL. Blocks: passwords of the settings are derived from.
@@ -72,6 +100,11 @@ impl Kit {
                 )),
                 SaslMechanism::ScramSha256 => Box::new(self.scram(Hash::Sha256)),
                 SaslMechanism::ScramSha512 => Box::new(self.scram(Hash::Sha512)),
+                SaslMechanism::OauthBearer => Box::new(OauthBearer(
+                    self.issuer
+                        .clone()
+                        .expect("made where a listener speaks OAUTHBEARER"),
+                )),
             };
             let session = Some(*session_ms).filter(|ms| *ms > 0);
             Offered {

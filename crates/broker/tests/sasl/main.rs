@@ -6,3 +6,4 @@ mod first_users;
 mod gate;
 mod sessions;
 mod support;
+mod tokens;
