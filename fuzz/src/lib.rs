@@ -1,6 +1,33 @@
-//! What the fuzz targets drive. The same functions run on the stable compiler in `crates/wire`'s
-//! `tests/hostile.rs`, which includes the module by its path.
+//! What is fuzzed: every reader of bytes that somebody else wrote, and the owner of all state by
+//! sequences of what its clients may ask.
 //!
-//! Run a target with `cargo +nightly fuzz run frame` from the root of the repository.
+//! `scripts/fuzz` builds and runs it. The targets are a table ([`TARGETS`]) and one program
+//! (`src/bin/fuzz.rs`), so that all of them are built at once. It also writes what each begins with, made
+//! by our own encoders.
+//!
+//! A crash is a panic, a failed assertion, memory without bound or an input that takes long. Where two
+//! readers of one format exist (the broker's and `histcheck`'s, which share no code) the targets feed
+//! both. Checksums are made right where they would only keep the fuzzer out (`sealed.rs`).
+
+#![deny(unsafe_code)]
+
+// Modules of the product's tests, used here as they are.
+#[allow(dead_code)]
+#[path = "../../crates/wire/tests/support/mod.rs"]
+mod bodies;
+#[allow(dead_code, unused_imports)]
+#[path = "../../crates/owner/tests/common/mod.rs"]
+mod common;
+#[path = "../../crates/owner/tests/random/ledger.rs"]
+mod ledger;
+#[allow(dead_code)]
+#[path = "../../crates/owner/tests/random/moves.rs"]
+mod moves;
+#[path = "../../crates/owner/tests/random/play.rs"]
+mod play;
 
 pub mod drive;
+mod sealed;
+mod targets;
+
+pub use targets::{TARGETS, Target, named};
