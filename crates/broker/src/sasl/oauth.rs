@@ -197,6 +197,11 @@ struct Bearer {
 }
 
 impl Exchange for Bearer {
+    /// A name in a token that was refused is nobody's word.
+    fn claims(&self) -> Option<&str> {
+        None
+    }
+
     fn step<'a>(&'a mut self, token: &'a [u8], shared: &'a Arc<Shared>) -> Stepping<'a> {
         Box::pin(async move {
             if let Some(refused) = self.refused.take() {
