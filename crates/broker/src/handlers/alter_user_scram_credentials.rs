@@ -1,21 +1,40 @@
 //! AlterUserScramCredentials (51), v0: users' credentials are set and taken away (KIP-554).
 //!
 //! The client has salted the password itself: the broker never sees it, and keeps only what it
-//! derives from that.
+//! derives from that. Alter on the cluster.
+
+use std::collections::BTreeSet;
 
 use kafka_protocol::messages::alter_user_scram_credentials_request::ScramCredentialUpsertion;
 use kafka_protocol::messages::alter_user_scram_credentials_response::AlterUserScramCredentialsResult;
 use kafka_protocol::messages::{
     AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse,
 };
+use tidemark_authorizer::Operation;
 use tidemark_metadata::{ScramCredential, ScramDeletion, ScramUpsertion};
 use tidemark_owner::{AlterScram, Command, Reply};
 use tidemark_sasl::{Credential, Hash};
 use tidemark_types::ErrorCode;
 
+use crate::authorize::Resource;
+
 use super::{Cx, Pending, text, wrong_reply};
 
 pub(crate) async fn handle(cx: Cx, request: AlterUserScramCredentialsRequest) -> Pending {
+    if !cx.may(Operation::Alter, Resource::Cluster) {
+        let deleted = request.deletions.iter().map(|deletion| &deletion.name);
+        let named: BTreeSet<_> = deleted
+            .chain(request.upsertions.iter().map(|upsertion| &upsertion.name))
+            .collect();
+        let refused = named.into_iter().map(|user| {
+            AlterUserScramCredentialsResult::default()
+                .with_user(user.clone())
+                .with_error_code(ErrorCode::ClusterAuthorizationFailed.code())
+                .with_error_message(None)
+        });
+        let response = AlterUserScramCredentialsResponse::default().with_results(refused.collect());
+        return Pending::Ready(cx.answer(&response));
+    }
     let deletions = request.deletions.iter().map(|deletion| ScramDeletion {
         user: deletion.name.to_string(),
         mechanism: deletion.mechanism,

@@ -1,5 +1,5 @@
 //! DescribeUserScramCredentials (50), v0: which users there are and how they authenticate (KIP-554).
-//! Of a credential only its mechanism and iteration count are told.
+//! Of a credential only its mechanism and iteration count are told. Describe on the cluster.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,30 @@ use kafka_protocol::messages::describe_user_scram_credentials_response::{
 use kafka_protocol::messages::{
     DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
 };
+use tidemark_authorizer::Operation;
 use tidemark_metadata::{ScramCredential, ScramMechanism};
 use tidemark_types::ErrorCode;
+
+use crate::authorize::Resource;
 
 use super::{Cx, Pending, text};
 
 pub(crate) fn handle(cx: &Cx, request: &DescribeUserScramCredentialsRequest) -> Pending {
-    let image = cx.shared.read().image;
     let asked = request.users.as_deref().unwrap_or_default();
+    if !cx.may(Operation::Describe, Resource::Cluster) {
+        let code = ErrorCode::ClusterAuthorizationFailed.code();
+        let refused = asked.iter().map(|_| {
+            DescribeUserScramCredentialsResult::default()
+                .with_error_code(code)
+                .with_error_message(None)
+        });
+        let response = DescribeUserScramCredentialsResponse::default()
+            .with_error_code(code)
+            .with_error_message(None)
+            .with_results(refused.collect());
+        return Pending::Ready(cx.answer(&response));
+    }
+    let image = cx.shared.read().image;
     let results = match asked.is_empty() {
         true => image
             .scram_users()

@@ -4,16 +4,19 @@ use anyhow::Result;
 use kafka_protocol::messages::alter_configs_request::{
     AlterConfigsResource as ReplacedResource, AlterableConfig as ReplacedConfig,
 };
+use kafka_protocol::messages::alter_user_scram_credentials_request::ScramCredentialDeletion;
 use kafka_protocol::messages::create_acls_request::AclCreation;
 use kafka_protocol::messages::delete_acls_request::DeleteAclsFilter;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::describe_user_scram_credentials_request::UserName;
 use kafka_protocol::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
 use kafka_protocol::messages::{
-    AlterConfigsRequest, ApiVersionsRequest, CreateAclsRequest, DeleteAclsRequest,
-    DescribeAclsRequest, DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest,
-    IncrementalAlterConfigsRequest, MetadataRequest,
+    AlterConfigsRequest, AlterUserScramCredentialsRequest, ApiVersionsRequest, CreateAclsRequest,
+    DeleteAclsRequest, DescribeAclsRequest, DescribeClusterRequest, DescribeConfigsRequest,
+    DescribeLogDirsRequest, DescribeUserScramCredentialsRequest, IncrementalAlterConfigsRequest,
+    MetadataRequest,
 };
 
 use super::Asked;
@@ -98,6 +101,18 @@ pub(super) const ASKED: &[Asked] = &[
         name: "IncrementalAlterConfigs v1 of a broker",
         rights: &["AlterConfigs cluster", "Alter cluster"],
         ask: |w| incremental_alter_configs(w, BROKER),
+    },
+    Asked {
+        key: 50,
+        name: "DescribeUserScramCredentials v0",
+        rights: &["Describe cluster", "Alter cluster", "AlterConfigs cluster"],
+        ask: describe_scram,
+    },
+    Asked {
+        key: 51,
+        name: "AlterUserScramCredentials v0",
+        rights: &["Alter cluster", "Describe cluster"],
+        ask: alter_scram,
     },
     Asked {
         key: 29,
@@ -282,6 +297,31 @@ fn incremental_alter_configs(w: &mut World, kind: i8) -> Result<Vec<i64>> {
     let answer = w.ask(1, &request)?;
     numbers(answer, |a| {
         a.responses.iter().map(|r| r.error_code.into()).collect()
+    })
+}
+
+/// The code of the whole, then each user's.
+fn describe_scram(w: &mut World) -> Result<Vec<i64>> {
+    let user = UserName::default().with_name(text("nobody"));
+    let request = DescribeUserScramCredentialsRequest::default().with_users(Some(vec![user]));
+    let answer = w.ask(0, &request)?;
+    numbers(answer, |a| {
+        let results = a.results.iter().map(|r| r.error_code.into());
+        std::iter::once(a.error_code.into())
+            .chain(results)
+            .collect()
+    })
+}
+
+/// Of a user that is not there.
+fn alter_scram(w: &mut World) -> Result<Vec<i64>> {
+    let deletion = ScramCredentialDeletion::default()
+        .with_name(text("nobody"))
+        .with_mechanism(1);
+    let request = AlterUserScramCredentialsRequest::default().with_deletions(vec![deletion]);
+    let answer = w.ask(0, &request)?;
+    numbers(answer, |a| {
+        a.results.iter().map(|r| r.error_code.into()).collect()
     })
 }
 
