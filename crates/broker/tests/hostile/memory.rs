@@ -32,8 +32,8 @@ impl Memory {
     /// Since `self` memory has not grown beyond the bounds.
     pub fn assert_no_jump(self, what: &str) {
         let now = Memory::now();
-        let resident = now.resident - self.resident;
-        let address_space = now.address_space - self.address_space;
+        let resident = now.resident.saturating_sub(self.resident);
+        let address_space = now.address_space.saturating_sub(self.address_space);
         println!(
             "{what}: {} MiB more resident ({} in all), {} MiB more address space",
             resident >> 20,
