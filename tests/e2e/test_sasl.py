@@ -1,14 +1,14 @@
 """Listeners with SASL: stock clients with passwords, over TLS and without."""
 
+import re
 import subprocess
 
+from authority import Authority
 from harness import Broker, Skip, ck, deliver, eventually, free_port, needs_confluent, needs_kcat
-from test_tls import Authority, read_more
+from test_tls import read_more
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 PASSWORD = "al,ice=s secret"
-# librdkafka 2.0, which kcat is built with, escapes commas in passwords before it salts them, which no server expects.
-SIMPLE = ("kcat", "kcat-secret")
 
 
 class Asking:
@@ -32,7 +32,7 @@ class Asking:
         self.broker = Broker(env.kind, command, settings)
         folder = self.broker.folder
         users = folder / "users"
-        users.write_text(f"# the first users\nalice:{PASSWORD}\n{':'.join(SIMPLE)}\n")
+        users.write_text(f"# the first users\nalice:{PASSWORD}\n")
         self.broker.environment["TIDEMARK_AUTH_USERS_FILE"] = str(users)
         self.authority = None
         if protocol == "SASL_SSL":
@@ -126,14 +126,27 @@ def test_transactions_without_tls_by_every_mechanism(env):
             works(env, asking.options(mechanism))
 
 
-def test_kcat_authenticates_by_every_mechanism(env):
+def kcats_librdkafka():
+    """The version of librdkafka that kcat is built with."""
+    said = subprocess.run(["kcat", "-V"], capture_output=True, text=True).stdout
+    return tuple(int(n) for n in re.search(r"librdkafka (\d+)\.(\d+)\.(\d+)", said).groups())
+
+
+def test_kcat_authenticates(env):
+    """By PLAIN; by SCRAM where its librdkafka is 2.6.1 or newer. An older one sends back another nonce than the
+    broker's, which Kafka refuses since 3.8 (CVE-2024-56128), and so do we, saying so in the log."""
     needs_kcat()
+    sends_the_nonce = kcats_librdkafka() >= (2, 6, 1)
     for protocol in ["SASL_SSL", "SASL_PLAINTEXT"]:
         with Asking(env, protocol) as asking:
             for mechanism in MECHANISMS:
-                options = asking.options(mechanism, *SIMPLE)
+                options = asking.options(mechanism)
                 words = [w for k, v in options.items() for w in ("-X", f"{k.replace('_', '.')}={v}")]
                 topic = f"greetings-{mechanism}"
+                if mechanism != "PLAIN" and not sends_the_nonce:
+                    said = env.kcat("-L", *words, check=False)
+                    assert "greetings" not in said, said
+                    continue
                 env.kcat("-P", "-t", topic, *words, stdin="hello\n")
                 assert env.kcat("-C", "-t", topic, "-e", "-q", *words) == "hello\n"
 
