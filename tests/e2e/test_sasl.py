@@ -1,9 +1,11 @@
 """Listeners with SASL: stock clients with passwords, over TLS and without."""
 
+import re
 import subprocess
 
+from authority import Authority
 from harness import Broker, Skip, ck, deliver, eventually, free_port, needs_confluent, needs_kcat
-from test_tls import Authority, read_more
+from test_tls import read_more
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 PASSWORD = "al,ice=s secret"
@@ -124,30 +126,43 @@ def test_transactions_without_tls_by_every_mechanism(env):
             works(env, asking.options(mechanism))
 
 
-def test_kcat_authenticates_by_every_mechanism(env):
+def kcats_librdkafka():
+    """The version of librdkafka that kcat is built with."""
+    said = subprocess.run(["kcat", "-V"], capture_output=True, text=True).stdout
+    return tuple(int(n) for n in re.search(r"librdkafka (\d+)\.(\d+)\.(\d+)", said).groups())
+
+
+def test_kcat_authenticates(env):
+    """By PLAIN; by SCRAM where its librdkafka is 2.6.1 or newer. An older one sends back another nonce than the
+    broker's, which Kafka refuses since 3.8 (CVE-2024-56128), and so do we, saying so in the log."""
     needs_kcat()
+    sends_the_nonce = kcats_librdkafka() >= (2, 6, 1)
     for protocol in ["SASL_SSL", "SASL_PLAINTEXT"]:
         with Asking(env, protocol) as asking:
             for mechanism in MECHANISMS:
                 options = asking.options(mechanism)
                 words = [w for k, v in options.items() for w in ("-X", f"{k.replace('_', '.')}={v}")]
                 topic = f"greetings-{mechanism}"
+                if mechanism != "PLAIN" and not sends_the_nonce:
+                    said = env.kcat("-L", *words, check=False)
+                    assert "greetings" not in said, said
+                    continue
                 env.kcat("-P", "-t", topic, *words, stdin="hello\n")
                 assert env.kcat("-C", "-t", topic, "-e", "-q", *words) == "hello\n"
 
 
 def test_strangers_are_refused_and_told_in_the_log(env):
     needs_confluent()
-    with Asking(env, "SASL_SSL") as asking:
+    # Without TLS, as the harness's look at the port would be the one stranger of this minute that the log tells of.
+    with Asking(env, "SASL_PLAINTEXT") as asking:
         assert asking.refusal(asking.options("SCRAM-SHA-256")) is None
         for mechanism in MECHANISMS:
             for user, password in [("alice", "wrong"), ("nobody", PASSWORD)]:
                 heard = asking.refusal(asking.options(mechanism, user, password))
                 codes = {error.code() for error in heard}
                 assert ck.KafkaError._AUTHENTICATION in codes, (mechanism, user, heard)
-        without = {"security_protocol": "ssl", "ssl_ca_location": str(asking.authority.certificate)}
-        assert asking.refusal(without) is not None, "no SASL at all"
-        assert "not authenticated at SASL_SSL" in asking.broker.text(), asking.broker.text()
+        assert asking.refusal({}) is not None, "no SASL at all"
+        assert "not authenticated at SASL_PLAINTEXT" in asking.broker.text(), asking.broker.text()
 
 
 def test_sessions_are_renewed_under_a_transactional_load(env):

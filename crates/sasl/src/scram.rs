@@ -261,7 +261,7 @@ impl AwaitFinal {
         let nonce = fields.next().and_then(|field| field.strip_prefix("r="));
         if nonce != Some(self.nonce.as_str()) {
             return Err(Refusal::Message(
-                "SCRAM: the nonce did not come back as sent",
+                "SCRAM: the nonce did not come back as sent (a librdkafka below 2.6.1?)",
             ));
         }
         extensions(fields)?;

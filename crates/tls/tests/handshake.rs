@@ -108,6 +108,10 @@ impl World {
 
 /// The principal, if both sides could talk afterwards.
 async fn meet(tls: &Tls, client: ClientConfig) -> Result<Arc<str>, String> {
+    meet_asking(tls, client, true).await
+}
+
+async fn meet_asking(tls: &Tls, client: ClientConfig, asks: bool) -> Result<Arc<str>, String> {
     let (ours, theirs) = duplex(16 << 10);
     let name = ServerName::try_from("localhost").unwrap();
     let client = async {
@@ -121,7 +125,10 @@ async fn meet(tls: &Tls, client: ClientConfig) -> Result<Arc<str>, String> {
         Ok::<_, std::io::Error>(())
     };
     let server = async {
-        let mut secured = tls.accept(ours).await?;
+        let mut secured = match asks {
+            true => tls.accept(ours).await?,
+            false => tls.accept_without_certificate(ours).await?,
+        };
         let mut asked = [0; 4];
         secured.stream.read_exact(&mut asked).await?;
         secured.stream.write_all(b"pong").await?;
@@ -152,6 +159,12 @@ async fn a_client_that_shows_nothing_is_anonymous_or_refused() {
     };
     let tls = Tls::load(options).unwrap();
     meet(&tls, world.client(None)).await.unwrap_err();
+    // Where SASL says who the client is, it is not asked for one, and one it has is not looked at.
+    let shown = world.authority.sign("till-7", "till-7", 2090);
+    for client in [None, Some(&shown)] {
+        let principal = meet_asking(&tls, world.client(client), false).await;
+        assert_eq!(&*principal.unwrap(), ANONYMOUS);
+    }
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod offsets;
 mod support;
 mod topics;
 mod transactions;
+mod users;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -108,6 +109,7 @@ drivers! {
     SyncGroup up to 5: groups::sync_group;
     DescribeGroups up to 6: groups::describe_groups;
     ListGroups up to 5: groups::list_groups;
+    SaslHandshake up to 1: users::sasl_handshake;
     ApiVersions up to 4: cluster::api_versions;
     CreateTopics up to 7: topics::create_topics;
     DeleteTopics up to 6: topics::delete_topics;
@@ -122,10 +124,13 @@ drivers! {
     DescribeConfigs up to 4: topics::describe_configs;
     AlterConfigs up to 2: topics::alter_configs;
     DescribeLogDirs up to 4: topics::describe_log_dirs;
+    SaslAuthenticate up to 2: users::sasl_authenticate;
     CreatePartitions up to 3: topics::create_partitions;
     DeleteGroups up to 2: groups::delete_groups;
     IncrementalAlterConfigs up to 1: topics::incremental_alter_configs;
     OffsetDelete up to 0: offsets::offset_delete;
+    DescribeUserScramCredentials up to 0: users::scram_credentials;
+    AlterUserScramCredentials up to 0: users::scram_credentials;
     DescribeCluster up to 2: cluster::describe_cluster;
     DescribeProducers up to 0: transactions::describe_producers;
     DescribeTransactions up to 0: transactions::describe_transactions;

@@ -7,7 +7,7 @@ use tidemark_types::ErrorCode;
 use crate::Owner;
 use crate::command::{Now, Step};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AlterScram {
     pub deletions: Vec<ScramDeletion>,
     pub upsertions: Vec<ScramUpsertion>,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proptest::prelude::*;
 use tidemark_group_coordinator::{HeartbeatRequest, LeaveMember, LeaveRequest, SyncRequest};
-use tidemark_metadata::ConfigChange;
+use tidemark_metadata::{
+    ConfigChange, ScramCredential, ScramDeletion, ScramMechanism, ScramUpsertion,
+};
 use tidemark_owner::*;
 use tidemark_txn_coordinator::{Dialect, TxnState};
 use tidemark_types::{ErrorCode, ProducerEpoch, ProducerId, TopicPartitionId};
@@ -112,6 +114,12 @@ pub enum Move {
         topics: BTreeSet<usize>,
         config: usize,
     },
+    /// AlterUserScramCredentials of one user.
+    Scram {
+        user: usize,
+        mechanism: i8,
+        set: bool,
+    },
     /// DeleteRecords up to so much of the log, in tenths; above ten beyond its end.
     DeleteRecords {
         partition: usize,
@@ -183,6 +191,8 @@ pub fn a_move() -> impl Strategy<Value = Move> {
         1 => prop::collection::vec(0usize..3, 1..3).prop_map(Move::Delete),
         2 => (topics(), 0i32..3).prop_map(|(topics, more)| Move::Grow { topics, more }),
         3 => (topics(), 0..CONFIGS.len()).prop_map(|(topics, config)| Move::Alter { topics, config }),
+        2 => (0usize..2, 1i8..3, prop::bool::weighted(0.6))
+            .prop_map(|(user, mechanism, set)| Move::Scram { user, mechanism, set }),
         6 => (partition(), -1i64..12)
             .prop_map(|(partition, tenths)| Move::DeleteRecords { partition, tenths }),
         2 => (partitions(), 0i64..12)
@@ -233,6 +243,8 @@ pub const WORTH_REACHING: &[&str] = &[
     "cleanup.policy written down",
     "transaction cut by cleanup.policy",
     "refused, its cuts fit no record",
+    "credential set",
+    "credential removed",
     "joined",
     "parked",
     "producers forgotten",
@@ -483,6 +495,11 @@ impl Player {
             }
             Move::Grow { topics, more } => self.grow(topics, *more),
             Move::Alter { topics, config } => self.alter(topics, CONFIGS[*config]),
+            Move::Scram {
+                user,
+                mechanism,
+                set,
+            } => self.scram(["alice", "bob"][*user], *mechanism, *set, n),
             Move::DeleteRecords { partition, tenths } => self.delete_records(*partition, *tenths),
             Move::Retain { partitions, tenths } => self.retain(partitions, *tenths),
             Move::Create(topics) => {
@@ -862,6 +879,53 @@ impl Player {
         }
         if self.were_cut(&cut, &before) {
             self.reach("transaction cut by cleanup.policy");
+        }
+    }
+
+    fn scram(&mut self, user: &str, mechanism: i8, set: bool, n: usize) {
+        let known = ScramMechanism::from_code(mechanism.unsigned_abs()).expect("1 or 2");
+        let there = |player: &Player| {
+            let found = player.world.owner.metadata().scram_credential(user, known);
+            found.cloned()
+        };
+        let before = there(self);
+        let user = user.to_owned();
+        let credential = ScramCredential {
+            iterations: 4096,
+            salt: n.to_be_bytes().to_vec(),
+            stored_key: vec![1; 32],
+            server_key: vec![2; 32],
+        };
+        let mut request = AlterScram::default();
+        match set {
+            true => request.upsertions.push(ScramUpsertion {
+                user: user.clone(),
+                mechanism,
+                credential: credential.clone(),
+            }),
+            false => request.deletions.push(ScramDeletion {
+                user: user.clone(),
+                mechanism,
+            }),
+        }
+        let Reply::AlterScram(mut altered) = self.world.ask(Command::AlterScram(request)) else {
+            panic!("another reply");
+        };
+        let (told, altered) = altered.pop().expect("one user was named");
+        assert_eq!(told, user);
+        match (set, before) {
+            (true, _) => {
+                assert_eq!((altered, there(self)), (Ok(()), Some(credential)));
+                self.reach("credential set");
+            }
+            (false, Some(_)) => {
+                assert_eq!((altered, there(self)), (Ok(()), None));
+                self.reach("credential removed");
+            }
+            (false, None) => {
+                let code = altered.map_err(|(code, _)| code);
+                assert_eq!(code, Err(ErrorCode::ResourceNotFound));
+            }
         }
     }
 

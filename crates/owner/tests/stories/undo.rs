@@ -1,6 +1,7 @@
 //! Records that the journal loses are taken back, and nothing else.
 
-use tidemark_owner::{Command, Reply};
+use tidemark_metadata::{ScramCredential, ScramDeletion, ScramMechanism, ScramUpsertion};
+use tidemark_owner::{AlterScram, Command, Reply};
 use tidemark_types::{ErrorCode, ProducerEpoch};
 
 use crate::common::{Producer, World, join};
@@ -116,4 +117,49 @@ fn what_is_in_flight_is_what_is_kept() {
     assert_eq!(w.owner.in_flight(), 3);
     w.lose(w.records.len() - 3);
     assert_eq!(w.owner.in_flight(), 0);
+}
+
+#[test]
+fn a_credential_that_was_lost_was_never_set_and_one_whose_removal_was_is_there() {
+    let mut w = world();
+    let credential = |n| ScramCredential {
+        iterations: 4096,
+        salt: vec![n; 26],
+        stored_key: vec![n; 32],
+        server_key: vec![n; 32],
+    };
+    let set = |user: &str, n| AlterScram {
+        upsertions: vec![ScramUpsertion {
+            user: user.to_owned(),
+            mechanism: 1,
+            credential: credential(n),
+        }],
+        ..AlterScram::default()
+    };
+    w.ask(Command::AlterScram(set("alice", 1)));
+    let before = w.records.len();
+    w.confirm(before);
+    w.ask(Command::AlterScram(set("bob", 2)));
+    w.ask(Command::AlterScram(AlterScram {
+        deletions: vec![ScramDeletion {
+            user: "alice".to_owned(),
+            mechanism: 1,
+        }],
+        ..AlterScram::default()
+    }));
+    // The first users are made where there are none, and only there.
+    let mut first = set("carol", 3);
+    first.only_the_first = true;
+    let Reply::AlterScram(made) = w.ask(Command::AlterScram(first)) else {
+        panic!("another reply");
+    };
+    assert!(made.is_empty(), "bob is there");
+    w.lose(before);
+    let users: Vec<&String> = w.owner.metadata().scram_users().map(|(u, _)| u).collect();
+    assert_eq!(users, ["alice"]);
+    let found = w
+        .owner
+        .metadata()
+        .scram_credential("alice", ScramMechanism::Sha256);
+    assert_eq!(found, Some(&credential(1)));
 }
