@@ -2,8 +2,13 @@
 
 use std::sync::LazyLock;
 
-use tidemark_oauth::{Expected, KeySet, Token, Validator, message};
-use tidemark_tls::PrincipalRules;
+use tidemark_sasl::scram::{ClientFirst, NONCE_BYTES};
+use tidemark_sasl::{Credential, Hash, plain as plain_message};
+
+use crate::claims::{Expected, Validator};
+use crate::keys::KeySet;
+use crate::message;
+use crate::token::Token;
 
 /// The example of RFC 7517, appendix A.1.
 const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","kid":"1","use":"sig",
@@ -11,20 +16,6 @@ const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","kid":"1"
 /// The header {"alg":"ES256","kid":"1"}, the claims {"iss":"i","aud":"a","sub":"s","exp":4102444800}, and
 /// a signature that is none.
 const TOKEN: &str = "eyJhbGciOiJFUzI1NiIsImtpZCI6IjEifQ.eyJpc3MiOiJpIiwiYXVkIjoiYSIsInN1YiI6InMiLCJleHAiOjQxMDI0NDQ4MDB9.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-
-pub fn principal_rules(bytes: &[u8]) {
-    let _ = PrincipalRules::parse(&String::from_utf8_lossy(bytes));
-}
-
-pub fn principal_rules_seeds() -> Vec<Vec<u8>> {
-    [
-        "DEFAULT",
-        "RULE:^CN=(.*?),.*$/$1/L,DEFAULT",
-        "RULE:^.*OU=([a-z]+)\\/x.*$/$1@x/U",
-    ]
-    .map(|text| text.as_bytes().to_vec())
-    .into()
-}
 
 pub fn oauth_message(bytes: &[u8]) {
     let _ = message::parse(bytes);
@@ -81,4 +72,47 @@ pub fn jwks_seeds() -> Vec<Vec<u8>> {
         br#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB","kid":"r","alg":"RS256"}]}"#.to_vec(),
         br#"{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#.to_vec(),
     ]
+}
+
+pub fn plain(bytes: &[u8]) {
+    let _ = plain_message::parse(bytes);
+}
+
+pub fn plain_seeds() -> Vec<Vec<u8>> {
+    ["\0user\0password", "user\0user\0password", "other\0user\0p"]
+        .map(|text| text.as_bytes().to_vec())
+        .into()
+}
+
+/// Both messages, a byte 0xff between them.
+pub fn scram(bytes: &[u8]) {
+    static CREDENTIAL: LazyLock<Credential> =
+        LazyLock::new(|| Credential::of_password(Hash::Sha256, "password", vec![7; 16], 4_096));
+    let mut messages = bytes.splitn(2, |byte| *byte == 0xff);
+    let first = messages.next().unwrap_or_default();
+    let last = messages.next().unwrap_or_default();
+    let Ok(first) = ClientFirst::parse(first) else {
+        return;
+    };
+    let (answer, waiting) = first.answer(Hash::Sha256, CREDENTIAL.clone(), &[0; NONCE_BYTES]);
+    assert!(answer.is_ascii());
+    // Nobody knows the password.
+    assert!(waiting.finish(last).is_err());
+}
+
+pub fn scram_seeds() -> Vec<Vec<u8>> {
+    let nonce = "A".repeat(NONCE_BYTES / 3 * 4);
+    let proof = "A".repeat(43);
+    let whole = format!("n,,n=user,r=abc\u{0}c=biws,r=abc{nonce},p={proof}=");
+    let mut seeds = vec![
+        b"n,a=user,n=user,r=abc,x=1".to_vec(),
+        b"y,,n=u=2Cser,r=abc".to_vec(),
+    ];
+    seeds.push(
+        whole
+            .bytes()
+            .map(|b| if b == 0 { 0xff } else { b })
+            .collect(),
+    );
+    seeds
 }
