@@ -1,7 +1,12 @@
 //! What comes before a client is known.
 
-use std::sync::LazyLock;
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
 
+use tidemark_authorizer::{
+    Acl, AclFilter, Acls, Operation, PatternFilter, PatternType, Permission, ResourceType,
+    parse_super_users,
+};
 use tidemark_sasl::scram::{ClientFirst, NONCE_BYTES};
 use tidemark_sasl::{Credential, Hash, plain as plain_message};
 
@@ -115,4 +120,68 @@ pub fn scram_seeds() -> Vec<Vec<u8>> {
             .collect(),
     );
     seeds
+}
+
+/// Eight bytes for a filter, then as many for each ACL: what the index finds is what a search finds.
+pub fn acls(bytes: &[u8]) {
+    let _ = parse_super_users(&String::from_utf8_lossy(bytes));
+    let Some((wanted, rest)) = bytes.split_first_chunk::<8>() else {
+        return;
+    };
+    let all: BTreeSet<Acl> = rest.as_chunks::<8>().0.iter().map(acl).collect();
+    let mut index = Acls::new();
+    for acl in &all {
+        assert!(index.insert(acl));
+        assert!(!index.insert(acl), "it is there");
+    }
+    index.check().expect("what must hold");
+    let like = acl(wanted);
+    let mask = wanted[7];
+    let is_set = |bit: u8| mask >> bit & 1 == 1;
+    let filter = AclFilter {
+        resource_type: is_set(0).then_some(like.resource_type),
+        name: is_set(1).then_some(like.name),
+        pattern: match wanted[6] % 4 {
+            0 => PatternFilter::Any,
+            1 => PatternFilter::Match,
+            _ => PatternFilter::Of(like.pattern_type),
+        },
+        principal: is_set(2).then_some(like.principal),
+        host: is_set(3).then_some(like.host),
+        operation: is_set(4).then_some(like.operation),
+        permission: is_set(5).then_some(like.permission),
+    };
+    let found: BTreeSet<Acl> = index.matching(&filter).collect();
+    let searched: BTreeSet<Acl> = all
+        .iter()
+        .filter(|acl| filter.matches(acl))
+        .cloned()
+        .collect();
+    assert_eq!(found, searched, "{filter:?}");
+    for acl in &found {
+        assert!(index.remove(acl));
+    }
+    assert_eq!(index.len(), all.len() - found.len());
+    index.check().expect("what must hold");
+}
+
+fn acl(bytes: &[u8; 8]) -> Acl {
+    fn one_of<T: Copy>(all: &[T], byte: u8) -> T {
+        all[usize::from(byte) % all.len()]
+    }
+    const NAMES: [&str; 6] = ["*", "a", "ab", "abc", "b", "kafka-cluster"];
+    Acl {
+        resource_type: one_of(ResourceType::ALL, bytes[0]),
+        name: Arc::from(one_of(&NAMES, bytes[1])),
+        pattern_type: one_of(PatternType::ALL, bytes[2]),
+        principal: Arc::from(one_of(&["User:*", "User:a", "User:b"], bytes[3])),
+        host: Arc::from(one_of(&["*", "127.0.0.1"], bytes[4])),
+        operation: one_of(Operation::ALL, bytes[5]),
+        permission: one_of(Permission::ALL, bytes[6] >> 4),
+    }
+}
+
+pub fn acls_seeds() -> Vec<Vec<u8>> {
+    let many = (0..64u8).map(|n| n.wrapping_mul(37)).collect();
+    vec![many, b"User:admin;User:CN=a,O=b".to_vec()]
 }
