@@ -26,6 +26,26 @@ mod moves;
 #[path = "../../crates/owner/tests/random/play.rs"]
 mod play;
 
+// What reads tokens, without what fetches an issuer's keys and the TLS that it stands on.
+#[allow(dead_code)]
+#[path = "../../crates/oauth/src/claims.rs"]
+mod claims;
+#[allow(dead_code)]
+#[path = "../../crates/oauth/src/json.rs"]
+mod json;
+#[allow(dead_code)]
+#[path = "../../crates/oauth/src/jws.rs"]
+mod jws;
+#[allow(dead_code)]
+#[path = "../../crates/oauth/src/keys.rs"]
+mod keys;
+#[allow(dead_code)]
+#[path = "../../crates/oauth/src/message.rs"]
+mod message;
+#[allow(dead_code)]
+#[path = "../../crates/oauth/src/token.rs"]
+mod token;
+
 pub mod drive;
 mod sealed;
 mod targets;

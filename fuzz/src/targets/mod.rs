@@ -40,7 +40,9 @@ targets! {
     "zstd" "a batch's records as Zstandard" wire::zstd, wire::zstd_seeds;
     "properties" "a server.properties" settings::properties, settings::properties_seeds;
     "toml" "a tidemark.toml" settings::toml, settings::toml_seeds;
-    "principal-rules" "ssl.principal.mapping.rules" security::principal_rules, security::principal_rules_seeds;
+    "acls" "ACLs, and what a filter means by them; super.users" security::acls, security::acls_seeds;
+    "sasl-plain" "a client's PLAIN message" security::plain, security::plain_seeds;
+    "sasl-scram" "a client's two SCRAM messages" security::scram, security::scram_seeds;
     "oauth-message" "a client's OAUTHBEARER message" security::oauth_message, security::oauth_message_seeds;
     "jwt" "a bearer token" security::jwt, security::jwt_seeds;
     "jwks" "an issuer's keys" security::jwks, security::jwks_seeds;

@@ -96,7 +96,9 @@ pub fn record(bytes: &[u8]) {
     let Ok(record) = Record::decode(index, tick, 0, &payload) else {
         return;
     };
-    assert_eq!(record.encode().concat(), bytes, "it is what was written");
+    if (record.appends).is_sorted_by(|a, b| a.partition <= b.partition) {
+        assert_eq!(record.encode().concat(), bytes, "it is what was written");
+    }
     let theirs = theirs.expect("the independent reader takes it too");
     assert_eq!(theirs.len(), record.appends.len());
     let mut owner = Owner::new(options());
