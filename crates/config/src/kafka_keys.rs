@@ -193,6 +193,7 @@ pub(crate) const KAFKA_KEYS: &[&str] = &[
     "max.request.partition.size.limit",
     "message.max.bytes",
     "metadata.log.dir",
+    "metadata.log.max.record.bytes.between.snapshots",
     "metadata.log.max.snapshot.interval.ms",
     "metadata.log.segment.bytes",
     "metadata.log.segment.min.bytes",

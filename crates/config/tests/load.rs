@@ -643,7 +643,7 @@ fn leases_and_exclusive_operations_are_kafkas_unless_set() {
 fn cve_2019_12399_a_value_is_text_and_nothing_in_it_is_expanded() {
     let text = "${env:HOME}/${file:/etc/passwd:root}/$HOME/%h";
     let file = format!("log.dirs={text}\nconfig.providers=env,file\n");
-    let toml = format!("data-dir = \"{text}\"\n");
+    let toml = format!("[data]\ndir = \"{text}\"\n");
     for inputs in [
         from_file("server.properties", &format!("log.dirs={text}\n")),
         from_file("tidemark.toml", &toml),

@@ -7,6 +7,7 @@ use tidemark_testkit::{RawClient, TestBroker};
 use tidemark_wire::bounds::check_request;
 use tidemark_wire::{ApiKey, ApiTable};
 
+use crate::may_mean_nothing;
 use crate::memory::Memory;
 use crate::shapes::{self, Body, Choices, Fill};
 use crate::witness::Witness;
@@ -125,10 +126,9 @@ async fn null_closes_the_connection_where_it_is_no_value_and_is_answered_where_i
             let body = shapes::body(key, version, fill, &mut Choices(13)).bytes;
             let fits = check_request(key, version, &body).is_ok();
             let answer = ask(&broker, key, version, &body).await;
-            assert_eq!(
-                answer.is_some(),
-                fits,
-                "{key} v{version}, null as field {field}"
+            assert!(
+                answer.is_some() == fits || (answer.is_none() && may_mean_nothing(key)),
+                "{key} v{version}, null as field {field}: fits {fits}"
             );
             match answer {
                 Some(_) => answered += 1,
@@ -154,7 +154,8 @@ async fn any_value_in_every_field_is_answered() {
             let mut choices = Choices(seed * 1000 + u64::from(version.unsigned_abs()));
             let body = shapes::body(key, version, Fill::Random, &mut choices).bytes;
             let answer = ask(&broker, key, version, &body).await;
-            assert!(answer.is_some(), "{key} v{version}: {body:02x?}");
+            let answered = answer.is_some() || may_mean_nothing(key);
+            assert!(answered, "{key} v{version}: {body:02x?}");
         }
         witness.is_served().await;
     }

@@ -12,3 +12,11 @@ mod shapes;
 #[path = "../support/mod.rs"]
 mod support;
 mod witness;
+
+use tidemark_wire::ApiKey;
+
+/// Requests in which a number of a resource type, pattern, operation or permission may be one that means
+/// nothing: for that Kafka closes the connection.
+fn may_mean_nothing(key: ApiKey) -> bool {
+    [ApiKey::DescribeAcls, ApiKey::CreateAcls, ApiKey::DeleteAcls].contains(&key)
+}

@@ -8,6 +8,7 @@ use tidemark_testkit::{Batch, RawClient, TestBroker, TxnProducer};
 use tidemark_wire::schema::{self, Element, Field, Kind, Struct};
 use tidemark_wire::{ApiKey, ApiTable};
 
+use crate::may_mean_nothing;
 use crate::memory::Memory;
 use crate::shapes::{self, Choices};
 use crate::support::changed::Changed;
@@ -334,7 +335,7 @@ async fn every_well_formed_request_is_answered_whatever_it_says() {
         for (key, version) in shuffled(&mut choices) {
             let body = Writer::body(&known, key, version, &mut choices);
             asked += 1;
-            if ask(&broker, key, version, &body).await.is_none() {
+            if ask(&broker, key, version, &body).await.is_none() && !may_mean_nothing(key) {
                 closed.push(format!("seed {seed}, {key} v{version}: {body:02x?}"));
             }
         }
