@@ -93,10 +93,11 @@ no_panic_in() {
   done
 }
 
-# on_exit COMMAND: to be done when the script ends, what was asked for last first; $exit_status is what it ends with. Not to
-# be mixed with a trap on EXIT.
+# on_exit COMMAND: to be done when the script ends, what was asked for last first; $exit_status is what it ends with, and is
+# not 0 when a signal ends it. Not to be mixed with a trap on EXIT.
 on_exit() {
   exit_steps=("$1" "${exit_steps[@]+"${exit_steps[@]}"}")
+  trap 'exit 130' HUP INT TERM
   trap 'exit_status=$?; for exit_step in "${exit_steps[@]}"; do "$exit_step" || true; done; exit "$exit_status"' EXIT
 }
 
@@ -193,7 +194,7 @@ run_tests() {
   said="$(mktemp "${TMPDIR:-/tmp}/tidemark-tests.XXXXXX")"
   printf '%s %s %s:\n' "$2" "$3" "${*:4}"
   (cd "$ROOT" && timeout --kill-after=20 "$seconds" cargo test --quiet "${options[@]}" -- --nocapture --format=pretty "${@:4}") |
-    tee "$said" | sed '/^$/d; /^running [0-9]* test/d; /^test result: /d' || status=$?
+    tee "$said" | sed -u '/^$/d; /^running [0-9]* test/d; /^test result: /d' || status=$?
   passed="$(sed -n 's/^test result: .* \([0-9]*\) passed; .*/\1/p' "$said")"
   failed="$(sed -n 's/^test result: .* \([0-9]*\) failed; .*/\1/p' "$said")"
   rm -f "$said"
