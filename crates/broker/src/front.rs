@@ -273,6 +273,17 @@ impl Front {
 
     /// A client did not renew its session.
     pub fn session_over(&self, peer: SocketAddr, principal: &str) {
+        self.audit.record(|| {
+            let origin = Origin {
+                principal: Some(Arc::from(principal)),
+                address: Some(peer.ip()),
+                ..Origin::default()
+            };
+            Event::new(Kind::ConnectionRefused)
+                .outcome(Outcome::Denied)
+                .of(&origin)
+                .reason("its session is over, and was not renewed (connections.max.reauth.ms)")
+        });
         self.limits.unauthenticated(peer, || {
             format!(
                 "connection of {peer} closed: the session of {principal:?} is over, and its client did \

@@ -15,11 +15,14 @@ use std::time::{Duration, Instant};
 #[allow(dead_code)]
 mod support;
 
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use kafka_protocol::messages::alter_user_scram_credentials_request::ScramCredentialUpsertion;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::{
     AlterUserScramCredentialsRequest, DescribeConfigsRequest, DescribeUserScramCredentialsRequest,
 };
+use serde_json::json;
 use support::{run, tidemark};
 use tidemark_sasl::{Hash, base64};
 use tidemark_testkit::requests::text;
@@ -101,6 +104,46 @@ impl Drop for Process {
     }
 }
 
+/// Who signs tokens.
+struct Issuer(EcdsaKeyPair);
+
+impl Issuer {
+    fn new() -> Issuer {
+        Issuer(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap())
+    }
+
+    fn jwks(&self) -> String {
+        let point = self.0.public_key().as_ref();
+        let (x, y) = (base64url(&point[1..33]), base64url(&point[33..]));
+        let key =
+            json!({"kty": "EC", "crv": "P-256", "alg": "ES256", "kid": "one", "x": x, "y": y});
+        json!({ "keys": [key] }).to_string()
+    }
+
+    /// A token of dave's that ends in so many seconds.
+    fn token(&self, left_s: i64) -> String {
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() as i64;
+        let claims = json!({
+            "iss": "https://id.example", "aud": "kafka", "sub": "dave",
+            "iat": now - 7_200, "exp": now + left_s,
+        });
+        let header = json!({"alg": "ES256", "typ": "JWT", "kid": "one"}).to_string();
+        let signed = format!("{}.{}", base64url(header), base64url(claims.to_string()));
+        let signature = self
+            .0
+            .sign(&SystemRandom::new(), signed.as_bytes())
+            .unwrap();
+        format!("{signed}.{}", base64url(signature))
+    }
+}
+
+fn base64url(bytes: impl AsRef<[u8]>) -> String {
+    let text = base64::encode(bytes.as_ref());
+    text.trim_end_matches('=')
+        .replace('+', "-")
+        .replace('/', "_")
+}
+
 /// Starts it with all output in files: a pipe that nobody reads would stop it. Gives the banner.
 fn start(dir: &Path, flags: &[&str], env: (&str, &str)) -> (Process, serde_json::Value) {
     let out = dir.join("out");
@@ -169,6 +212,25 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
     }
     let server = file("server.pem", &(certificate.pem() + &key));
     let users = file("users", "bert:bert-secret-Yw8v\n");
+    let issuer = Issuer::new();
+    let jwks = file("jwks.json", &issuer.jwks());
+    let jwks_url = format!("file://{jwks}");
+    let tokens = [
+        issuer.token(300),
+        issuer.token(-3_600),
+        issuer.token(300) + "x",
+    ];
+    for (n, token) in tokens.iter().enumerate() {
+        for (part, text) in ["header", "claims", "signature"]
+            .iter()
+            .zip(token.split('.'))
+        {
+            // The header is the same for all, and no secret.
+            if *part != "header" {
+                secrets.add(&format!("the {part} of token {n}"), text);
+            }
+        }
+    }
     let token_file = file("token", token);
     let properties = file(
         "server.properties",
@@ -190,7 +252,15 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
         "--auth-plain-without-tls",
         "true",
         "--sasl-enabled-mechanisms",
-        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "--oauth-tokens-without-tls",
+        "true",
+        "--sasl-oauthbearer-jwks-endpoint-url",
+        &jwks_url,
+        "--sasl-oauthbearer-expected-issuer",
+        "https://id.example",
+        "--sasl-oauthbearer-expected-audience",
+        "kafka",
         "--auth-users-file",
         &users,
         "--ssl-keystore-location",
@@ -247,6 +317,15 @@ async fn cve_2026_33558_no_secret_is_shown_by_a_broker_that_logs_everything() {
             "{user} {:?}",
             answer.error_message
         );
+    }
+    for (token, good) in tokens.iter().zip([true, false, false]) {
+        let mut client = RawClient::connect(address).await;
+        client.sasl_handshake(1, "OAUTHBEARER").await;
+        let message = format!("n,,\u{1}auth=Bearer {token}\u{1}\u{1}");
+        let answer = client.sasl_token(2, message.into_bytes()).await;
+        let got_in = answer.error_code == 0 && answer.auth_bytes.is_empty();
+        assert_eq!(got_in, good, "{:?}", answer.error_message);
+        secrets.nowhere_in("an answer to a token", format!("{answer:?}"));
     }
     let mut cora = RawClient::connect(address).await;
     assert_eq!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use tidemark_audit::{Event, Kind, Outcome};
-use tidemark_config::{Secret, Settings, Source, users_of_file, users_of_text};
+use tidemark_config::{ADMIN_USER, Secret, Settings, Source, users_of_file, users_of_text};
 use tidemark_metadata::{ScramCredential, ScramUpsertion};
 use tidemark_owner::{AlterScram, Command, Reply};
 use tidemark_sasl::{Credential, Hash, scram};
@@ -57,9 +57,13 @@ pub(crate) async fn first_users(
     }
     // Without its administrator nobody could do anything with what --secure has closed.
     let of_secure = shared.settings.values.source("auth.users.file") == Source::Secure;
-    if shared.read().image.scram_users().len() > 0 {
-        let image = shared.read().image;
+    let image = shared.read().image;
+    let are_first = image.scram_users().len() == 0;
+    if !are_first {
         users.retain(|user, _| image.scram_user(user).is_none());
+        if of_secure {
+            users.retain(|user, _| user == ADMIN_USER);
+        }
         let missing: Vec<&str> = users.keys().map(String::as_str).collect();
         if missing.is_empty() {
             return Ok(());
@@ -76,7 +80,7 @@ pub(crate) async fn first_users(
     let derived = tokio::task::spawn_blocking(move || {
         let each = users.iter().flat_map(|(user, password)| {
             let entropy = entropy.clone();
-            [Hash::Sha256, Hash::Sha512].map(move |hash| {
+            [Hash::Sha512, Hash::Sha256].map(move |hash| {
                 let salt = fresh_salt(&*entropy);
                 let password = password.expose();
                 let made = Credential::of_password(hash, password, salt, scram::MIN_ITERATIONS);
@@ -89,22 +93,29 @@ pub(crate) async fn first_users(
     let upsertions = derived
         .await
         .map_err(|e| StartError::Stopped(e.to_string()))?;
-    let command = Command::AlterScram(AlterScram {
-        deletions: Vec::new(),
-        upsertions,
-        only_the_first: !of_secure,
-    });
-    let reply = shared
-        .submit(command, Wants::Control, ADMISSION_PATIENCE)
-        .await
-        .map_err(|_| stopped("there is no room for the first users"))?;
-    let Ok(Reply::AlterScram(made)) = reply.await else {
-        return Err(stopped(
-            "the journal stopped before the first users were durable",
-        ));
+    // The first users of all are one record. Later a request may name a user once, as in Kafka.
+    let steps = match are_first {
+        true => vec![upsertions],
+        false => upsertions.into_iter().map(|one| vec![one]).collect(),
     };
-    for (user, made) in made {
-        made.map_err(|(_, why)| StartError::Users(format!("user {user:?}: {why}")))?;
+    for upsertions in steps {
+        let command = Command::AlterScram(AlterScram {
+            deletions: Vec::new(),
+            upsertions,
+            only_the_first: are_first,
+        });
+        let reply = shared
+            .submit(command, Wants::Control, ADMISSION_PATIENCE)
+            .await
+            .map_err(|_| stopped("there is no room for the first users"))?;
+        let Ok(Reply::AlterScram(made)) = reply.await else {
+            return Err(stopped(
+                "the journal stopped before the first users were durable",
+            ));
+        };
+        for (user, made) in made {
+            made.map_err(|(_, why)| StartError::Users(format!("user {user:?}: {why}")))?;
+        }
     }
     info!("first users made: {names:?}");
     for name in names {
