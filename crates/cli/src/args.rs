@@ -66,8 +66,7 @@ Transactions:
 Settings:
   Each setting is a flag (--num-partitions 3), an environment variable (TIDEMARK_NUM_PARTITIONS=3)
   and a key in the file (num.partitions). Flags win over the environment, that over the file.
-  tidemark config explain                      the value in force of each, and where it is from
-  tidemark config docs                         what each is for, as a file to start from
+  tidemark config explain, config docs         the value in force of each; what each is for
   tidemark serve --help                        every flag
 
 With the broker stopped:
@@ -146,13 +145,13 @@ fn settings_args(shown: Shown) -> Vec<Arg> {
             .long(CONFIG)
             .value_name("FILE")
             .env("TIDEMARK_CONFIG")
-            .hide_env_values(true)
+            .hide_env(true)
             .value_parser(value_parser!(PathBuf))
-            .help("Settings in TOML, or Kafka's server.properties"),
+            .help("Settings in TOML, or Kafka's server.properties (or TIDEMARK_CONFIG)"),
         Arg::new(SECURE)
             .long(SECURE)
             .env("TIDEMARK_SECURE")
-            .hide_env_values(true)
+            .hide_env(true)
             .action(ArgAction::SetTrue)
             .value_parser(clap::builder::BoolishValueParser::new())
             .help(
