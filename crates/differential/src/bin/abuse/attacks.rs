@@ -2,17 +2,18 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
     ApiVersionsRequest, BrokerId, FetchRequest, MetadataRequest, ProduceResponse,
+    SaslAuthenticateRequest, SaslHandshakeRequest,
 };
-use kafka_protocol::protocol::Decodable;
+use kafka_protocol::protocol::{Decodable, StrBytes};
 use tidemark_differential::raw::{produce, topic_name};
 use tidemark_differential::requests::{Body, encode};
 
@@ -242,6 +243,52 @@ pub fn parked(target: &Target<'_>) -> Result<String> {
         "large requests that wait: sent={sent} of={count} open_at_the_end={}",
         waiting.len()
     ))
+}
+
+/// Logins of users that exist and users that do not, by SCRAM with a wrong proof: how many, and how many got in.
+pub fn logins(target: &Target<'_>, port: u16, most: usize) -> Result<(String, usize)> {
+    let broker = SocketAddrV4::new(*target.broker.ip(), port);
+    let handshake =
+        SaslHandshakeRequest::default().with_mechanism(StrBytes::from_static_str("SCRAM-SHA-256"));
+    let handshake = frame(&encode(1, &handshake)?);
+    let token = |text: String| {
+        let request = SaslAuthenticateRequest::default().with_auth_bytes(text.into_bytes().into());
+        Ok::<_, anyhow::Error>(frame(&encode(0, &request)?))
+    };
+    let login = |n: usize, stream: &mut TcpStream| -> Result<i16> {
+        stream.write_all(&handshake)?;
+        answer(stream)?;
+        let user = if n % 2 == 0 { "alice" } else { "nobody" };
+        stream.write_all(&token(format!("n,,n={user},r=nonce{n}"))?)?;
+        // Error code, no message, and the server's first message: r=NONCE,s=SALT,i=COUNT.
+        let first = answer(stream)?;
+        let first = String::from_utf8_lossy(&first).into_owned();
+        let nonce = first
+            .split("r=")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next());
+        let nonce = nonce.context("no nonce")?;
+        // Thirty-two zeros are no proof.
+        let proof = "A".repeat(43);
+        stream.write_all(&token(format!("c=biws,r={nonce},p={proof}="))?)?;
+        let last = answer(stream)?;
+        Ok(i16::from_be_bytes([last[0], last[1]]))
+    };
+    let (mut refused, mut unanswered) = (0, 0);
+    let got_in = AtomicUsize::new(0);
+    let tried = target.paced(target.scale, most, |n| {
+        let opened = open(address(8, n % 100), broker, Duration::from_secs(10));
+        let told = opened
+            .map_err(Into::into)
+            .and_then(|mut s| login(n, &mut s));
+        match told {
+            Ok(0) => drop(got_in.fetch_add(1, Ordering::Relaxed)),
+            Ok(_) => refused += 1,
+            Err(_) => unanswered += 1,
+        }
+    });
+    let line = format!("bad logins: tried={tried} refused={refused} unanswered={unanswered}");
+    Ok((line, got_in.into_inner()))
 }
 
 /// Whether somebody new gets in, asked once a second: how many did, of how many, and the slowest.

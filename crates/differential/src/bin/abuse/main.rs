@@ -38,6 +38,8 @@ const MUST_BE_REACHED: [&str; 8] = [
     "decompression.max.bytes",
 ];
 
+const LOGIN_THREADS: usize = 20;
+
 #[derive(Parser)]
 #[command(about = "Abuses a broker and watches an honest producer meanwhile")]
 struct Args {
@@ -46,12 +48,18 @@ struct Args {
     /// Its admin endpoint, for what it has counted.
     #[arg(long, value_name = "HOST:PORT")]
     admin: SocketAddr,
+    /// The port of its listener with SASL, whose user is alice.
+    #[arg(long)]
+    sasl_port: u16,
+    /// Logins with a wrong proof.
+    #[arg(long, default_value_t = 10_000)]
+    logins: usize,
     /// Its process, for its memory.
     #[arg(long)]
     pid: u32,
     #[arg(long, default_value_t = 20)]
     quiet_s: u64,
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 120)]
     abuse_s: u64,
     /// Connections that only stay.
     #[arg(long, default_value_t = 5_000)]
@@ -113,6 +121,14 @@ fn run(args: &Args) -> Result<bool> {
         let readers = scope.spawn(|| attacks::slow_readers(&target));
         let bombed = scope.spawn(|| attacks::bombs(&target, &bombs));
         let parked = scope.spawn(|| attacks::parked(&target));
+        // Each waits for the answer, which the broker delays.
+        let logins: Vec<_> = (0..LOGIN_THREADS)
+            .map(|_| {
+                let target = &target;
+                let most = args.logins / LOGIN_THREADS;
+                scope.spawn(move || attacks::logins(target, args.sasl_port, most))
+            })
+            .collect();
         let newcomers = scope.spawn(|| attacks::newcomers(&target));
         sleep(Duration::from_secs(args.abuse_s));
         let abused = producer.take();
@@ -128,6 +144,13 @@ fn run(args: &Args) -> Result<bool> {
         ] {
             println!("{line}");
         }
+        let mut got_in = 0;
+        for login in logins {
+            let (line, successes) = login.join().expect("no attack panics")?;
+            println!("{line}");
+            got_in += successes;
+        }
+        ensure!(got_in == 0, "{got_in} logins with a wrong proof got in");
         let (came, tried, slowest) = newcomers.join().expect("no attack panics");
         println!(
             "newcomers: served={came} of={tried} slowest_ms={}",
