@@ -122,6 +122,9 @@ drivers! {
     EndTxn up to 5: transactions::end_txn;
     WriteTxnMarkers up to 1: transactions::write_txn_markers;
     TxnOffsetCommit up to 5: transactions::txn_offset_commit;
+    DescribeAcls up to 3: users::describe_acls;
+    CreateAcls up to 3: users::create_acls;
+    DeleteAcls up to 3: users::delete_acls;
     DescribeConfigs up to 4: topics::describe_configs;
     AlterConfigs up to 2: topics::alter_configs;
     DescribeLogDirs up to 4: topics::describe_log_dirs;

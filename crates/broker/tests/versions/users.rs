@@ -1,12 +1,16 @@
 //! SaslHandshake and SaslAuthenticate where nobody is asked who it is (`tests/sasl` has the rest),
-//! DescribeUserScramCredentials, AlterUserScramCredentials.
+//! DescribeUserScramCredentials, AlterUserScramCredentials; the three APIs of ACLs where there is no
+//! authorizer (`tests/acls` has the rest).
 
 use kafka_protocol::messages::alter_user_scram_credentials_request::{
     ScramCredentialDeletion, ScramCredentialUpsertion,
 };
+use kafka_protocol::messages::create_acls_request::AclCreation;
+use kafka_protocol::messages::delete_acls_request::DeleteAclsFilter;
 use kafka_protocol::messages::describe_user_scram_credentials_request::UserName;
 use kafka_protocol::messages::{
-    AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequest, CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest,
+    DescribeUserScramCredentialsRequest,
 };
 use tidemark_testkit::plain_token;
 use tidemark_testkit::requests::text;
@@ -72,4 +76,48 @@ pub async fn scram_credentials(world: &mut World, _version: i16) {
         iterations(world, &user).await,
         Err(ErrorCode::ResourceNotFound)
     );
+}
+
+/// A topic, literally, its readers, allowed: of each the number that Kafka gives it.
+const TOPIC: i8 = 2;
+const LITERAL: i8 = 3;
+const READ: i8 = 3;
+const ALLOW: i8 = 3;
+
+pub async fn describe_acls(world: &mut World, version: i16) {
+    let request = DescribeAclsRequest::default()
+        .with_resource_type_filter(TOPIC)
+        .with_pattern_type_filter(LITERAL)
+        .with_operation(READ)
+        .with_permission_type(ALLOW);
+    let response = world.client.send(version, &request).await;
+    assert_eq!(code(response.error_code), ErrorCode::SecurityDisabled);
+    assert!(response.resources.is_empty());
+}
+
+pub async fn create_acls(world: &mut World, version: i16) {
+    let creation = AclCreation::default()
+        .with_resource_type(TOPIC)
+        .with_resource_name(text(&world.name("t")))
+        .with_resource_pattern_type(LITERAL)
+        .with_principal(text("User:alice"))
+        .with_host(text("*"))
+        .with_operation(READ)
+        .with_permission_type(ALLOW);
+    let request = CreateAclsRequest::default().with_creations(vec![creation]);
+    let response = world.client.send(version, &request).await;
+    let error = code(response.results[0].error_code);
+    assert_eq!(error, ErrorCode::SecurityDisabled);
+}
+
+pub async fn delete_acls(world: &mut World, version: i16) {
+    let filter = DeleteAclsFilter::default()
+        .with_resource_type_filter(TOPIC)
+        .with_pattern_type_filter(LITERAL)
+        .with_operation(READ)
+        .with_permission_type(ALLOW);
+    let request = DeleteAclsRequest::default().with_filters(vec![filter]);
+    let response = world.client.send(version, &request).await;
+    let error = code(response.filter_results[0].error_code);
+    assert_eq!(error, ErrorCode::SecurityDisabled);
 }
