@@ -5,7 +5,6 @@
 //! until a driver knows it. The drivers hold against Apache Kafka 4.1.1 as well (see `support`),
 //! there also for versions that Tidemark does not serve yet.
 
-mod acls;
 mod cluster;
 mod data;
 mod groups;
@@ -133,9 +132,6 @@ drivers! {
     DeleteGroups up to 2: groups::delete_groups;
     IncrementalAlterConfigs up to 1: topics::incremental_alter_configs;
     OffsetDelete up to 0: offsets::offset_delete;
-    DescribeAcls up to 3: acls::describe_acls;
-    CreateAcls up to 3: acls::create_acls;
-    DeleteAcls up to 3: acls::delete_acls;
     DescribeUserScramCredentials up to 0: users::scram_credentials;
     AlterUserScramCredentials up to 0: users::scram_credentials;
     DescribeCluster up to 2: cluster::describe_cluster;
