@@ -17,9 +17,11 @@ pub(crate) struct PassedOver {
 }
 
 /// Settings of Kafka's about security that may be passed over: they protect nothing more or less.
-const HARMLESS: [&str; 13] = [
+const HARMLESS: [&str; 15] = [
     // How a broker of Kafka's logs in at another: there are no others here.
     "sasl.client.callback.handler.class",
+    "sasl.oauthbearer.jwt.retriever.class",
+    "sasl.oauthbearer.scope",
     "sasl.mechanism.controller.protocol",
     "sasl.mechanism.inter.broker.protocol",
     "ssl.allow.dn.changes",
@@ -38,10 +40,28 @@ const HARMLESS: [&str; 13] = [
 
 /// The same, whole families: of GSSAPI, which is refused where it is asked for, and of logging in at
 /// other brokers.
-const HARMLESS_FAMILIES: [&str; 2] = ["sasl.kerberos.", "sasl.login."];
+const HARMLESS_FAMILIES: [&str; 5] = [
+    "sasl.kerberos.",
+    "sasl.login.",
+    "sasl.oauthbearer.assertion.",
+    "sasl.oauthbearer.client.credentials.",
+    "sasl.oauthbearer.token.endpoint.",
+];
 
 /// What to do instead of a setting that has no counterpart.
-const INSTEAD: [(&str, &str); 9] = [
+const INSTEAD: [(&str, &str); 12] = [
+    (
+        "sasl.oauthbearer.allow.unverified.audience",
+        "take it out: a token's audience is always checked",
+    ),
+    (
+        "sasl.oauthbearer.allow.unverified.issuer",
+        "take it out: a token's issuer is always checked",
+    ),
+    (
+        "sasl.oauthbearer.jwt.validator.class",
+        "take it out: signature, issuer, audience and times of a token are always checked",
+    ),
     (
         "sasl.jaas.config",
         "write it for one listener and mechanism: listener.name.NAME.plain.sasl.jaas.config",

@@ -347,6 +347,101 @@ fn each_listener_with_sasl_has_its_mechanisms() {
     );
 }
 
+/// CVE-2026-33557: a token whose signature, issuer or audience nobody checks is a token of anybody.
+#[test]
+fn tokens_are_taken_only_where_all_that_checks_them_is_named() {
+    const NEEDED: [(&str, &str); 3] = [
+        (
+            "sasl.oauthbearer.jwks.endpoint.url",
+            "https://id.example/certs",
+        ),
+        ("sasl.oauthbearer.expected.issuer", "https://id.example"),
+        ("sasl.oauthbearer.expected.audience", "kafka,shop"),
+    ];
+    const LISTENER: &str = "listeners=SASL_SSL://:9094\nssl.keystore.location=/s.pem\n\
+                            sasl.enabled.mechanisms=OAUTHBEARER,SCRAM-SHA-512\n";
+    let with = |pairs: &[(&str, &str)], more: &str| {
+        let lines: String = pairs.iter().map(|(k, v)| format!("{k}={v}\n")).collect();
+        load(&from_file(
+            "server.properties",
+            &format!("{LISTENER}{lines}{more}"),
+        ))
+    };
+    let loaded = with(&NEEDED, "").unwrap();
+    let listener = &loaded.settings.listeners[0];
+    let mechanisms = &listener.sasl.as_ref().unwrap().mechanisms;
+    assert_eq!(mechanisms[0].0.name(), "OAUTHBEARER");
+    assert_eq!(loaded.settings.sasl_oauthbearer_clock_skew_seconds, 30);
+    for missing in 0..NEEDED.len() {
+        for empty in [None, Some(""), Some(" , ")] {
+            let mut pairs = NEEDED.to_vec();
+            let name = pairs[missing].0;
+            match empty {
+                None => drop(pairs.remove(missing)),
+                // A comma is text in the other two.
+                Some(" , ") if missing != 2 => continue,
+                Some(empty) => pairs[missing].1 = empty,
+            }
+            let problem = only_problem(with(&pairs, ""));
+            assert!(problem.contains("speaks OAUTHBEARER"), "{problem}");
+            assert!(
+                problem.contains(&format!("{name}=")),
+                "the mend of {name}: {problem}"
+            );
+        }
+    }
+    for url in [
+        "http://id.example/certs",
+        "id.example",
+        "ftp://id.example/certs",
+    ] {
+        let mut pairs = NEEDED.to_vec();
+        pairs[0].1 = url;
+        let problem = only_problem(with(&pairs, ""));
+        assert!(
+            problem.contains("neither with https:// nor with file:///"),
+            "{problem}"
+        );
+    }
+    for (more, told) in [
+        (
+            "sasl.oauthbearer.jwt.validator.class=x.Y\n",
+            "always checked",
+        ),
+        (
+            "sasl.oauthbearer.allow.unverified.issuer=true\n",
+            "always checked",
+        ),
+        ("sasl.oauthbearer.expected.issuers=x\n", "did you mean"),
+        (
+            "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class=x\n",
+            "take it out",
+        ),
+    ] {
+        let problem = only_problem(with(&NEEDED, more));
+        assert!(problem.contains(told), "{more}: {problem}");
+    }
+    // As a file that moves here has it.
+    let moved = "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config=\
+                 org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;\n\
+                 sasl.oauthbearer.token.endpoint.url=https://id.example/token\n";
+    with(&NEEDED, moved).unwrap();
+    // A token is heard like a password.
+    let pairs: String = NEEDED.iter().map(|(k, v)| format!("{k}={v}\n")).collect();
+    let open =
+        format!("listeners=SASL_PLAINTEXT://:9094\nsasl.enabled.mechanisms=OAUTHBEARER\n{pairs}");
+    let problem = only_problem(load(&from_file("server.properties", &open)));
+    assert!(
+        problem.contains("oauth.tokens.without.tls=true allows it"),
+        "{problem}"
+    );
+    load(&from_file(
+        "s.properties",
+        &format!("{open}oauth.tokens.without.tls=true\n"),
+    ))
+    .unwrap();
+}
+
 #[test]
 fn half_of_sasl_is_refused() {
     const JAAS: &str = "org.apache.kafka.common.security.plain.PlainLoginModule required";
