@@ -90,7 +90,8 @@ impl Log {
             file,
             written: 0,
             pending: Vec::new(),
-            is_dirty: false,
+            // What a killed broker wrote is followed by this one's lines, and may not be durable.
+            is_dirty: newest.is_some(),
             last: Link::START,
             seq: 0,
             older,

@@ -88,6 +88,8 @@ impl World {
         TestBroker::builder()
             .set("listeners", "SASL_PLAINTEXT://127.0.0.1:0")
             .set("sasl.enabled.mechanisms", "OAUTHBEARER")
+            // Time is made to pass in leaps.
+            .set("connections.max.idle.ms", -1)
             .set("oauth.tokens.without.tls", "true")
             .set("sasl.oauthbearer.jwks.endpoint.url", url)
             .set("sasl.oauthbearer.expected.issuer", ISSUER)
