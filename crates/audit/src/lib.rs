@@ -36,7 +36,7 @@ pub use verify::{Anchor, Finding, Verified, VerifyError, newest_lines, verify};
 
 use log::{Log, Place};
 use repeats::Repeats;
-use writer::{Message, State, Writer};
+use writer::{Message, OnFailure, State, Writer};
 
 /// The wall clock (milliseconds since 1970) and the monotonic one.
 pub type Times = Arc<dyn Fn() -> (i64, MonoTime) + Send + Sync>;
@@ -113,7 +113,7 @@ struct Inner {
     repeats: Arc<Repeats>,
     state: Arc<State>,
     times: Times,
-    on_failure: Arc<OnceLock<Box<dyn Fn(&str) + Send + Sync>>>,
+    on_failure: Arc<OnceLock<OnFailure>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 

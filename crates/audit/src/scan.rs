@@ -124,12 +124,14 @@ impl Open {
     }
 }
 
-/// Reads a file to its end. `each` sees every line that follows: its number in the file, what the
-/// check knows of it, its hash, and its text.
+/// Sees a line that follows: its number in the file, what the check knows of it, its hash, and its text.
+pub(crate) type Each<'a> = dyn FnMut(u64, &Head, &Link, &[u8]) + 'a;
+
+/// Reads a file to its end. `each` sees every line that follows.
 pub(crate) fn scan(
     reader: &mut impl BufRead,
     from: From,
-    each: &mut dyn FnMut(u64, &Head, &Link, &[u8]),
+    each: &mut Each<'_>,
 ) -> io::Result<Scanned> {
     let (start, seq) = match from {
         From::Known(link, seq) => (Some(link), Some(seq)),

@@ -43,7 +43,7 @@ pub(crate) struct State {
     pub(crate) end: Mutex<(u64, Link)>,
 }
 
-type OnFailure = Box<dyn Fn(&str) + Send + Sync>;
+pub(crate) type OnFailure = Box<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) struct Writer {
     pub(crate) place: Place,

@@ -183,7 +183,7 @@ impl Acls {
                         index::prefixes(patterns.of(PatternType::Prefixed), name)
                             .any(|(_, entries)| has(entries, Permission::Deny))
                     });
-                    !dominated && !(is_literal && denied(PatternType::Literal, name))
+                    !(dominated || (is_literal && denied(PatternType::Literal, name)))
                 })
             })
         })

@@ -218,10 +218,8 @@ fn try_next(settings: &Settings, started: &StartedInfo) -> Option<String> {
     if listener.protocol.has_tls() {
         with += " -X ssl.ca.location=CA.pem";
     }
-    if listener.protocol == SecurityProtocol::Ssl {
-        if settings.ssl_client_auth == "required" {
-            with += " -X ssl.certificate.location=CLIENT.pem -X ssl.key.location=CLIENT.key";
-        }
+    if listener.protocol == SecurityProtocol::Ssl && settings.ssl_client_auth == "required" {
+        with += " -X ssl.certificate.location=CLIENT.pem -X ssl.key.location=CLIENT.key";
     }
     Some(format!(
         "echo hello | kcat -b {dial}{with} -P -t greetings; kcat -b {dial}{with} -C -t greetings -e"

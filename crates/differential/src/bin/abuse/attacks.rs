@@ -258,7 +258,11 @@ pub fn logins(target: &Target<'_>, port: u16, most: usize) -> Result<(String, us
     let login = |n: usize, stream: &mut TcpStream| -> Result<i16> {
         stream.write_all(&handshake)?;
         answer(stream)?;
-        let user = if n % 2 == 0 { "alice" } else { "nobody" };
+        let user = if n.is_multiple_of(2) {
+            "alice"
+        } else {
+            "nobody"
+        };
         stream.write_all(&token(format!("n,,n={user},r=nonce{n}"))?)?;
         // Error code, no message, and the server's first message: r=NONCE,s=SALT,i=COUNT.
         let first = answer(stream)?;
