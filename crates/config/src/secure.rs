@@ -57,7 +57,10 @@ pub(crate) fn presets(data_dir: &str) -> Vec<Preset> {
         fixed("authorizer.class.name", AUTHORIZER),
         fixed("allow.everyone.if.no.acl.found", "false"),
         fixed("auth.plain.without.tls", "false"),
-        fixed("sasl.enabled.mechanisms", "SCRAM-SHA-256,SCRAM-SHA-512"),
+        fixed(
+            "sasl.enabled.mechanisms",
+            "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
+        ),
         usual("super.users", &format!("User:{ADMIN_USER}")),
         usual(
             "audit.log.path",
