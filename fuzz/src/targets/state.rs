@@ -13,8 +13,9 @@ use crate::common::options;
 use crate::moves::{Move, Player, a_move};
 use crate::play::{Setting, play};
 
-/// Entropy of one move. Bytes that are missing are zero.
-const MOVE_BYTES: usize = 64;
+/// What one move is drawn from: the seed of a generator, as drawing from the bytes themselves would not end
+/// once they are used up (a set of two from nothing but zeroes). Bytes that are missing are zero.
+const MOVE_BYTES: usize = 32;
 const MOVES_MAX: usize = 80;
 
 /// The first byte is the setting, and each piece after it one move: what is inserted, dropped or
@@ -38,7 +39,9 @@ pub fn moves(bytes: &[u8]) {
 }
 
 fn one_move(entropy: &[u8]) -> Move {
-    let rng = TestRng::from_seed(RngAlgorithm::PassThrough, entropy);
+    let mut seed = [0; MOVE_BYTES];
+    seed[..entropy.len()].copy_from_slice(entropy);
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let config = Config {
         failure_persistence: None,
         ..Config::default()

@@ -26,7 +26,8 @@ pub const HONEST: &str = "honest";
 /// What slow readers ask for.
 pub const BULK: &str = "bulk";
 
-/// Limits that the attacks must have reached: otherwise nothing was shown.
+/// Limits that the attacks must have reached: otherwise nothing was shown. (The rate of one address and the
+/// memory of requests that wait are not reached from so many addresses: `broker/tests/limits.rs` has them.)
 const MUST_BE_REACHED: [&str; 6] = [
     "max.connection.creation.rate",
     "socket.request.max.bytes",
@@ -35,13 +36,6 @@ const MUST_BE_REACHED: [&str; 6] = [
     "response.write.timeout.ms",
     "decompression.max.bytes",
 ];
-
-/// And these, unless it is a short run (`--scale` below [`WHOLE`]).
-const MUST_BE_REACHED_BY_ALL: [&str; 2] = [
-    "max.connection.creation.rate.per.ip",
-    "parked.request.memory.bytes",
-];
-const WHOLE: usize = 10;
 
 const LOGIN_THREADS: usize = 20;
 
@@ -181,10 +175,8 @@ fn run(args: &Args) -> Result<bool> {
     for line in &reached {
         println!("{line}");
     }
-    let by_all = MUST_BE_REACHED_BY_ALL.iter();
-    let missing: Vec<&&str> = MUST_BE_REACHED
-        .iter()
-        .chain(by_all.filter(|_| args.scale >= WHOLE))
+    let missing: Vec<&str> = MUST_BE_REACHED
+        .into_iter()
         .filter(|limit| {
             !reached
                 .iter()
