@@ -154,6 +154,32 @@ class Broker:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class OwnBroker:
+    """A broker that stands in for the environment's, for the block. Whoever is one sets env and broker."""
+
+    secrets = ()
+
+    def __enter__(self):
+        self.before = (self.env.broker, self.env.address)
+        try:
+            self.env.broker, self.env.address = self.broker.start(), self.broker.address
+        except RuntimeError:
+            self.broker.stop()
+            self.broker.remove()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.env.close_clients()
+        self.env.broker, self.env.address = self.before
+        self.broker.stop()
+        panics, log = self.broker.panics(), self.broker.text()
+        self.broker.remove()
+        assert not panics, f"the broker panicked: {panics[0]}"
+        for secret in self.secrets:
+            assert secret not in log, "a secret is in the log"
+
+
 class ProduceAnswers:
     """The error codes in the answers to Produce that come by, whether they are handed on or not."""
 

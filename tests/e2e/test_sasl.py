@@ -4,15 +4,17 @@ import re
 import subprocess
 
 from authority import Authority
-from harness import Broker, Skip, ck, deliver, eventually, free_port, needs_confluent, needs_kcat
+from harness import Broker, OwnBroker, Skip, ck, deliver, eventually, free_port, needs_confluent, needs_kcat
 from test_tls import read_more
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 PASSWORD = "al,ice=s secret"
 
 
-class Asking:
+class Asking(OwnBroker):
     """A broker with one listener that asks who is there, for the block."""
+
+    secrets = (PASSWORD,)
 
     def __init__(self, env, protocol, **settings):
         env.only_tidemark("its own settings")
@@ -43,26 +45,6 @@ class Asking:
                 raise
             self.authority.sign("server", "/CN=broker")
             self.broker.environment["TIDEMARK_SSL_KEYSTORE_LOCATION"] = str(folder / "server-both.pem")
-
-    def __enter__(self):
-        self.before = (self.env.broker, self.env.address)
-        try:
-            self.env.broker, self.env.address = self.broker.start(), self.broker.address
-        except RuntimeError:
-            self.broker.stop()
-            self.broker.remove()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.env.close_clients()
-        self.env.broker, self.env.address = self.before
-        self.broker.stop()
-        panics = self.broker.panics()
-        log = self.broker.text()
-        self.broker.remove()
-        assert not panics, f"the broker panicked: {panics[0]}"
-        assert PASSWORD not in log, "a password is in the log"
 
     def options(self, mechanism, user="alice", password=PASSWORD):
         options = {

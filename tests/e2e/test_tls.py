@@ -5,10 +5,10 @@ import signal
 import subprocess
 
 from authority import Authority
-from harness import Broker, Skip, ck, deliver, eventually, free_port, needs_confluent, needs_kcat
+from harness import Broker, OwnBroker, Skip, ck, deliver, eventually, free_port, needs_confluent, needs_kcat
 
 
-class Secured:
+class Secured(OwnBroker):
     """A broker with one TLS listener that asks for certificates, for the block."""
 
     def __init__(self, env):
@@ -31,24 +31,6 @@ class Secured:
             TIDEMARK_SSL_CLIENT_AUTH="required",
             TIDEMARK_SSL_PRINCIPAL_MAPPING_RULES="RULE:CN=([^,]+),.*/$1/L,DEFAULT",
         )
-
-    def __enter__(self):
-        self.before = (self.env.broker, self.env.address)
-        try:
-            self.env.broker, self.env.address = self.broker.start(), self.broker.address
-        except RuntimeError:
-            self.broker.stop()
-            self.broker.remove()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self.env.close_clients()
-        self.env.broker, self.env.address = self.before
-        self.broker.stop()
-        panics = self.broker.panics()
-        self.broker.remove()
-        assert not panics, f"the broker panicked: {panics[0]}"
 
     def options(self, shown, authority=None):
         certificate, key = shown
