@@ -6,6 +6,7 @@
 //!
 //! [`Retired`]: tidemark_partition_log::Retired
 
+use tidemark_journal::Journal;
 use tidemark_owner::{
     Command, MAX_LOG_START_MOVES, MoveLogStarts, SnapshotMetadata, snapshot_room_bytes,
 };
@@ -65,7 +66,9 @@ impl Maintenance {
         if log_bytes < self.metadata_snapshot_bytes {
             return None;
         }
-        let room = Wants::Data(snapshot_room_bytes(log_bytes));
+        // Not more than a record can have: what is larger the owner does not write.
+        let most = self.journal.max_record_bytes();
+        let room = Wants::Data(snapshot_room_bytes(log_bytes).min(most));
         let Some(reservation) = self.admission.admit_now(room) else {
             debug!("the log of the metadata is not cut: the journal has no room");
             return None;

@@ -473,8 +473,9 @@ fn check_together(settings: &Settings) -> Vec<Problem> {
         "is less than twice",
         "raise journal.budget.bytes or lower journal.slot.bytes",
     );
-    // Frame headers and the batches that a record adds of its own.
-    const RECORD_OVERHEAD_BYTES: u64 = 65_536;
+    // Frame headers and the batches that a record adds of its own, and what the owner keeps for the end of
+    // a transaction that a batch begins: twice the longest name.
+    const RECORD_OVERHEAD_BYTES: u64 = 131_072;
     let largest = settings.topic_defaults.config().max_message_bytes;
     require(
         u64::from(largest.unsigned_abs()) + RECORD_OVERHEAD_BYTES <= settings.journal_slot_bytes,
