@@ -231,13 +231,14 @@ impl Maintenance {
                     last_error = Some(text);
                 }
             }
-            if stop && self.given_up {
+            let is_full = self.checkpoint_is_short || self.journal.usage().is_stuck();
+            if stop && self.given_up && !is_full {
                 self.front.set_failed(
                     "the last checkpoint was given up, the log says why. What was acknowledged is in \
                      the journal, and the next start takes it from there",
                 );
             }
-            if stop && self.checkpoint_is_short {
+            if stop && is_full {
                 warn!(
                     "the last checkpoint was not written: the disk is full. What was acknowledged is \
                      in the journal, and the next start takes it from there"
@@ -283,6 +284,7 @@ impl Maintenance {
     /// writer, cannot go on without, and takes it again when there is space.
     fn settle_room(&mut self, stop: bool, begins: bool) -> Result<(), LogError> {
         let usage = self.journal.usage();
+        let mut is_whole = true;
         // A start writes nothing before it has room, so that its journal does not starve.
         let cannot_begin = begins && usage.no_space && usage.room_bytes < ROOM_TO_BEGIN;
         if self.checkpoint_is_short || usage.is_stuck() || cannot_begin {
@@ -296,9 +298,11 @@ impl Maintenance {
             }
         } else if !self.disk_is_short() && !stop {
             let taken = self.ballast.take();
-            taken.map_err(|e| LogError::io(self.ballast.path(), e))?;
+            // What an earlier run left may be too little to be of use.
+            is_whole = taken.map_err(|e| LogError::io(self.ballast.path(), e))?;
         }
-        let room = match (self.ballast.is_held(), self.disk_is_short()) {
+        let is_held = self.ballast.is_held() && is_whole;
+        let room = match (is_held, self.disk_is_short()) {
             (false, _) => DiskRoom::Full,
             (true, true) => DiskRoom::Short,
             (true, false) => DiskRoom::Plenty,
