@@ -29,16 +29,24 @@ impl Owner {
         let mut records: Vec<_> = self.metadata.raise_for_acls().into_iter().collect();
         let raised = records.len();
         let mut bytes = 0;
-        let created = self
+        // One that stands twice in a request is made once, or not at all.
+        let mut refused = BTreeSet::new();
+        let decided = self
             .metadata
-            .decide_create_acls(acls, self.options.max_acls)
-            .into_iter()
-            .map(|decided| {
+            .decide_create_acls(acls, self.options.max_acls);
+        let created = acls
+            .iter()
+            .zip(decided)
+            .map(|(acl, decided)| {
                 let Some(record) = decided? else {
-                    return Ok(());
+                    return match refused.contains(acl) {
+                        true => Err(too_much("The ACLs do")),
+                        false => Ok(()),
+                    };
                 };
                 bytes += metadata_bytes(&record);
                 if !self.has_room_beside(&draft, bytes) {
+                    refused.insert(acl);
                     return Err(too_much("The ACLs do"));
                 }
                 records.push(record);
