@@ -222,9 +222,33 @@ def test_a_second_start_finds_everything_and_a_new_name_gets_a_new_certificate(e
             trusting.wrap_socket(plain, server_hostname="broker.example.com").close()
 
 
+def plant_admin(address):
+    """What anybody can do while there is no authorizer."""
+    from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
+    change = UserScramCredentialUpsertion("admin", info, b"a stranger's")
+    admin = AdminClient({"bootstrap.servers": address})
+    for future in admin.alter_user_scram_credentials([change], request_timeout=30).values():
+        future.result(30)
+
+
+def refused_login(options):
+    errors = []
+    client = ck.Producer({**options, "error_cb": errors.append})
+    try:
+        client.list_topics(timeout=5)
+        return False
+    except ck.KafkaException:
+        client.poll(0)
+        return any(error.code() == ck.KafkaError._AUTHENTICATION for error in errors)
+
+
 def test_an_open_directory_is_closed_and_not_opened_again_by_mistake(env):
-    """Topics stay, everyone but the admin is shut out, and a start without the flag is refused."""
+    """Topics stay, everyone but the admin is shut out, also who made a user of that name before; and a
+    start without the flag is refused."""
     needs_kcat()
+    needs_confluent()
     with Secured(env) as secured:
         secured.broker.stop()
         open_command = [word for word in secured.broker.command if word != "--secure"]
@@ -234,11 +258,22 @@ def test_an_open_directory_is_closed_and_not_opened_again_by_mistake(env):
         try:
             other.broker.start()
             shell(f"echo kept | kcat -b {other.broker.address} -P -t kept")
+            plant_admin(other.broker.address)
             other.broker.stop()
             other.broker.command.append("--secure")
             other.broker.start()
             lines = other.lines()
             assert "was served without --secure before" in other.broker.text(), other.broker.text()
+            assert "the user admin was there already" in other.broker.text(), other.broker.text()
+            stranger = {
+                "bootstrap.servers": other.broker.address,
+                "security.protocol": "SASL_SSL",
+                "ssl.ca.location": str(other.dir / "ca.pem"),
+                "sasl.username": "admin",
+                "sasl.password": "a stranger's",
+            }
+            for mechanism in ("PLAIN", "SCRAM-SHA-512", "SCRAM-SHA-256"):
+                assert refused_login({**stranger, "sasl.mechanism": mechanism}), mechanism
             file = re.search(r"-F (\S+)", lines["kcat"]).group(1)
             assert shell(f"kcat -F {file} -C -t kept -e -q").strip() == "kept"
             outside = subprocess.run(
@@ -252,6 +287,15 @@ def test_an_open_directory_is_closed_and_not_opened_again_by_mistake(env):
             open_command, cwd=ROOT, env=secured.broker.environment, capture_output=True, text=True, timeout=60
         )
         assert refused.returncode == 1 and "--secure" in refused.stderr, refused.stderr
+        # Nor with logins but no authorizer, which would let each of them do everything.
+        logins = [word for word in open_command]
+        at = logins.index("--listen")
+        logins[at : at + 2] = ["--listeners", f"SASL_SSL://127.0.0.1:{secured.broker.port}"]
+        logins += ["--ssl-keystore-location", str(secured.dir / "server.pem")]
+        refused = subprocess.run(
+            logins, cwd=ROOT, env=secured.broker.environment, capture_output=True, text=True, timeout=60
+        )
+        assert refused.returncode == 1 and "authorizer.class.name" in refused.stderr, refused.stderr
 
 
 def test_what_would_open_it_is_refused_with_the_way_out(env):

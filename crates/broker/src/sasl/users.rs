@@ -2,6 +2,7 @@
 //! in at all.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use tidemark_audit::{Event, Kind, Outcome};
@@ -46,7 +47,13 @@ pub(crate) fn read_first_users(
     Ok(users)
 }
 
+/// Beside the file of the user that `--secure` makes: it was made.
+const MADE_FILE: &str = "admin.made";
+
 /// Makes these users if there are none; those of `--secure` that are missing. Returns when they are durable.
+///
+/// On data that was open before, anybody could make users. So the first start with `--secure` makes its
+/// administrator whoever has the name, and notes that it did: later its password may be changed.
 pub(crate) async fn first_users(
     mut users: BTreeMap<String, Secret>,
     shared: &Shared,
@@ -59,14 +66,26 @@ pub(crate) async fn first_users(
     let of_secure = shared.settings.values.source("auth.users.file") == Source::Secure;
     let image = shared.read().image;
     let are_first = image.scram_users().len() == 0;
+    let file = shared.settings.auth_users_file.as_deref().map(Path::new);
+    let made_file = file
+        .filter(|_| of_secure)
+        .map(|file| file.with_file_name(MADE_FILE));
+    let was_made = made_file.as_ref().is_none_or(|made| made.exists());
     if !are_first {
-        users.retain(|user, _| image.scram_user(user).is_none());
+        let replaces = |user: &str| !was_made && user == ADMIN_USER;
+        users.retain(|user, _| image.scram_user(user).is_none() || replaces(user));
         if of_secure {
             users.retain(|user, _| user == ADMIN_USER);
         }
         let missing: Vec<&str> = users.keys().map(String::as_str).collect();
         if missing.is_empty() {
             return Ok(());
+        }
+        if of_secure && image.scram_user(ADMIN_USER).is_some() {
+            warn!(
+                "the user {ADMIN_USER} was there already, made by whoever could connect while this data was \
+                 open: its password is that of --secure now, and its old one does not fit any more"
+            );
         }
         if !of_secure {
             warn!(
@@ -117,6 +136,12 @@ pub(crate) async fn first_users(
             made.map_err(|(_, why)| StartError::Users(format!("user {user:?}: {why}")))?;
         }
     }
+    if let Some(made_file) = made_file {
+        let noted = tokio::task::spawn_blocking(move || note(&made_file));
+        noted
+            .await
+            .map_err(|e| StartError::Stopped(e.to_string()))??;
+    }
     info!("first users made: {names:?}");
     for name in names {
         shared.audit.record(|| {
@@ -128,6 +153,21 @@ pub(crate) async fn first_users(
         });
     }
     Ok(())
+}
+
+/// An empty file for its owner alone, durable. Blocks.
+fn note(path: &Path) -> Result<(), StartError> {
+    let unwritable = |source| StartError::io("write", path, source);
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(path).map_err(unwritable)?;
+    file.sync_all().map_err(unwritable)?;
+    match path.parent() {
+        Some(dir) => std::fs::File::open(dir)
+            .and_then(|dir| dir.sync_all())
+            .map_err(unwritable),
+        None => Ok(()),
+    }
 }
 
 /// What AlterUserScramCredentials would say of a credential that is made here.

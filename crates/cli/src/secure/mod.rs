@@ -28,15 +28,29 @@ pub(crate) struct Secure {
     password: Secret,
 }
 
-/// A broker that serves everybody must not be started on data that was secured by a forgotten flag.
+/// A broker that serves everybody, or lets everybody do everything, must not be started on data that was
+/// secured by a forgotten flag.
 pub(crate) fn refuse_to_open(settings: &Settings) -> Result<(), String> {
     let dir = secure_dir(&settings.data_dir);
-    if !is_open(settings) || !dir.join(USER_FILE).exists() {
+    if !dir.join(USER_FILE).exists() {
         return Ok(());
     }
+    // Without an authorizer whoever logs in may do everything, whatever the ACLs say.
+    let (what, otherwise) = match (is_open(settings), settings.authorizer.is_some()) {
+        (false, true) => return Ok(()),
+        (true, _) => (
+            "would open it to everyone who can connect",
+            "with listeners that speak SASL_SSL and authorizer.class.name",
+        ),
+        (false, false) => (
+            "would let everyone who logs in do everything, as no authorizer.class.name is set",
+            "with authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer and \
+             super.users",
+        ),
+    };
     Err(format!(
-        "{} was secured, and this start would open it to everyone who can connect; start it with \
-         --secure, or with listeners that speak SASL_SSL; to open it for good, remove {}",
+        "{} was secured, and this start {what}; start it with --secure, or {otherwise}; to open it for \
+         good, remove {}",
         settings.data_dir.display(),
         dir.display()
     ))
