@@ -224,6 +224,27 @@ impl Event {
         }
     }
 
+    /// The event without what differs from one to the next: where one client, or all together, cause
+    /// more of them than can be told.
+    pub(crate) fn without(self, detail: Detail) -> Event {
+        let reason = "more than are told one by one";
+        let kept = Event {
+            principal: self.principal,
+            address: self.address,
+            outcome: self.outcome,
+            ..Event::new(self.kind)
+        };
+        let kept = match detail {
+            Detail::What => kept,
+            Detail::Who => Event {
+                principal: None,
+                address: None,
+                ..kept
+            },
+        };
+        kept.reason(reason)
+    }
+
     /// What makes one event a repeat of another: everything but the client's id, which it can change
     /// at will.
     pub(crate) fn hash_repeat(&self, state: &mut impl Hasher) {
@@ -244,6 +265,15 @@ impl Event {
             text.hash(state);
         }
     }
+}
+
+/// What is left out of events that are too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// What was asked for, and how.
+    What,
+    /// And by whom.
+    Who,
 }
 
 /// At most [`MAX_TEXT_BYTES`] of a text, and how long it was.

@@ -121,6 +121,9 @@ impl Log {
             (scanned.last, scanned.last_seq) = before;
         }
         self.written = scanned.bytes;
+        if scanned.lacks_newline {
+            self.pending.push(b'\n');
+        }
         (self.last, self.seq) = (scanned.last, scanned.last_seq);
         let open_end = scanned.gaps.pop_if(|_| scanned.has_open_end);
         let untold: Vec<_> = scanned

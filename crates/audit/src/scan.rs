@@ -69,6 +69,8 @@ pub(crate) struct Scanned {
     pub(crate) lost: u64,
     /// The end: bytes that nothing tells of. They are the last of `gaps`, too.
     pub(crate) has_open_end: bool,
+    /// The last line is whole, and a write was cut short just before its newline.
+    pub(crate) lacks_newline: bool,
 }
 
 /// Where the chain is before a file.
@@ -148,6 +150,7 @@ pub(crate) fn scan(
         gaps: Vec::new(),
         lost: 0,
         has_open_end: false,
+        lacks_newline: false,
     };
     // Whether anything is to be believed of what was before the file.
     let mut believes = start.is_none();
@@ -163,7 +166,10 @@ pub(crate) fn scan(
         number += 1;
         let offset = done.bytes;
         done.bytes += got as u64;
-        let parsed = piece.strip_suffix(b"\n").and_then(|text| {
+        let text = piece.strip_suffix(b"\n");
+        let lacks_newline = text.is_none();
+        let text = text.unwrap_or(&piece);
+        let parsed = Some(text).and_then(|text| {
             let line = Line::split(text)?;
             let head: Head = serde_json::from_slice(text).ok()?;
             Some((line, head, text))
@@ -198,6 +204,7 @@ pub(crate) fn scan(
                     }
                     done.gaps.push(gap);
                 }
+                done.lacks_newline = lacks_newline;
                 done.last = line.link;
                 done.last_seq = head.seq;
                 done.lines += 1;

@@ -356,6 +356,24 @@ fn a_line_that_a_crash_cut_short_stays_and_is_told() {
     assert!(!world.verified().whole);
 }
 
+/// Also exactly before a newline: then the line is whole, and the next one must follow it.
+#[test]
+fn a_cut_at_any_byte_of_the_end_leaves_a_log_that_goes_on_whole() {
+    let world = World::new();
+    world.run(1 << 20, 10, 3);
+    let whole = fs::read(world.file(1)).unwrap();
+    let is_end = |at: &usize| whole[*at] == b'\n';
+    let from = (0..whole.len()).filter(is_end).rev().nth(2).unwrap();
+    for cut in from..whole.len() {
+        fs::write(world.file(1), &whole[..cut]).unwrap();
+        for _ in 0..2 {
+            world.run(1 << 20, 10, 1);
+            let verified = world.verified();
+            assert!(verified.whole, "cut at {cut}: {verified:#?}");
+        }
+    }
+}
+
 #[test]
 fn a_file_that_was_only_just_made_goes_on_with_the_chain() {
     let world = World::new();
@@ -393,6 +411,31 @@ fn repeats_of_a_refusal_are_counted_and_none_is_lost() {
     assert_eq!(of("orders"), [1, 999]);
     assert_eq!(of("topic-0"), [1, 1]);
     assert!(world.verified().whole);
+}
+
+/// What a client asks for is its own choice: with made-up names it must not push out what others did, nor
+/// end a broker that stops when its log cannot keep up.
+#[test]
+fn made_up_names_are_counted_beyond_some_hundreds() {
+    let world = World::new();
+    let audit = world.start();
+    for n in 0..50_000 {
+        audit.record(|| denied(&format!("made-up-{n}")));
+    }
+    audit.sync();
+    let stats = audit.stats().unwrap();
+    audit.stop();
+    assert_eq!(stats.lost, 0);
+    let lines = world.lines();
+    let denials: Vec<u64> = lines
+        .iter()
+        .filter(|line| line["outcome"] == "denied")
+        .map(|line| line["count"].as_u64().unwrap_or(1))
+        .collect();
+    assert!(denials.len() < 300, "{}", denials.len());
+    assert_eq!(denials.iter().sum::<u64>(), 50_000, "and none is lost");
+    let last = lines.iter().rfind(|line| line["outcome"] == "denied");
+    assert_eq!(last.unwrap()["principal"], "User:alice");
 }
 
 #[test]
