@@ -21,6 +21,7 @@ use tidemark_types::MonoTime;
 use tidemark_wire::{ApiKey, FrameSplitter, RequestHeader, WireError};
 
 use crate::clock::{Clock, Sleep};
+use crate::connections::Counted;
 use crate::front::Front;
 use crate::handlers::{self, Cx, Outcome, Pending};
 use crate::in_flight::{Asked, InFlight};
@@ -59,13 +60,19 @@ impl ConnectionInfo {
     }
 }
 
-/// Serves a connection until the client ends it, breaks the protocol, or the broker stops.
-pub async fn serve<S>(stream: S, info: ConnectionInfo, front: Arc<Front>)
-where
+/// Serves a connection until the client ends it, breaks the protocol, or the broker stops. `place` is
+/// its place among those who have not authenticated; there must be one where clients have to.
+pub(crate) async fn serve<S>(
+    stream: S,
+    info: ConnectionInfo,
+    place: Option<Counted>,
+    front: Arc<Front>,
+) where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
     let peer = info.peer;
-    let (reader, writer) = tokio::io::split(stream);
+    // Held until the end is told and counted: who sees it closed finds it counted.
+    let (mut reader, mut writer) = tokio::io::split(stream);
     let (pending, answers) = mpsc::channel(front.settings.max_inflight_requests_per_connection);
     let connection = Arc::new(ConnectionInfo {
         id: front.next_connection(),
@@ -76,8 +83,8 @@ where
     let ended = tokio::select! {
         ended = async {
             tokio::try_join!(
-                read_requests(reader, connection, front.clone(), pending, &in_flight),
-                write_answers(writer, answers, &front, &in_flight),
+                read_requests(&mut reader, connection, place, front.clone(), pending, &in_flight),
+                write_answers(&mut writer, answers, &front, &in_flight),
             )
         } => ended.map(|_| ()),
         _ = stopping.wait_for(|stopping| *stopping) => Ok(()),
@@ -118,19 +125,15 @@ pub(crate) enum End {
 async fn read_requests(
     mut reader: impl AsyncRead + Unpin,
     connection: Arc<ConnectionInfo>,
+    mut place: Option<Counted>,
     front: Arc<Front>,
     answers: mpsc::Sender<(Pending, Asked)>,
     in_flight: &InFlight,
 ) -> Result<(), End> {
     let max_frame_bytes = usize::try_from(front.settings.socket_request_max_bytes).unwrap_or(0);
     let mut frames = FrameSplitter::new(max_frame_bytes);
-    let peer = connection.peer;
     let mut gate = Gate::new(connection, &front);
-    // Among those who have not said who they are, until it has.
-    let mut place = match gate.deadline() {
-        Some(_) => Some(front.unauthenticated(peer).ok_or(End::Client)?),
-        None => None,
-    };
+    assert_eq!(gate.deadline().is_some(), place.is_some());
     gate.limit(&mut frames, max_frame_bytes, &front);
     let mut idle = Idle::new(&front);
     // Of the frame that is on its way.

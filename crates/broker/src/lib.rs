@@ -231,7 +231,14 @@ impl Broker {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        tokio::spawn(connection::serve(stream, info, self.front.clone()));
+        let place = match info.sasl {
+            None => None,
+            Some(_) => match self.front.unauthenticated(info.peer) {
+                None => return,
+                place => place,
+            },
+        };
+        tokio::spawn(connection::serve(stream, info, place, self.front.clone()));
     }
 
     /// (API key, version, requests) for each that was asked for.

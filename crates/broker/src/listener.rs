@@ -103,6 +103,14 @@ impl Bound {
             clock.sleep_until(clock.now() + admitted.wait).await;
         }
         let counted = admitted.counted;
+        let place = match self.tls.is_some() || self.sasl.is_some() {
+            false => None,
+            true => match front.unauthenticated(peer) {
+                None => return,
+                place => place,
+            },
+        };
+        let came = front.clock.now();
         let info = match self.describe(&stream, peer, name) {
             Ok(info) => info,
             // The client is gone already.
@@ -112,8 +120,8 @@ impl Bound {
         let tls = self.tls.clone();
         tokio::spawn(async move {
             match tls {
-                None => connection::serve(stream, info, front).await,
-                Some(tls) => tls::serve(tls, stream, info, front).await,
+                None => connection::serve(stream, info, place, front).await,
+                Some(tls) => tls::serve(tls, stream, came, info, place, front).await,
             }
             drop(counted);
         });

@@ -5,10 +5,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tidemark_config::{Endpoint, Settings};
 use tidemark_tls::{ClientAuth, PrincipalRules, Tls, TlsError, TlsOptions};
+use tidemark_types::MonoTime;
 use tokio::net::TcpStream;
 use tracing::{info, warn};
 
 use crate::connection::{self, ConnectionInfo};
+use crate::connections::Counted;
 use crate::error::StartError;
 use crate::front::Front;
 
@@ -45,19 +47,19 @@ pub(crate) fn load(settings: &Settings) -> Result<Option<Arc<Tls>>, StartError> 
     Ok(Some(Arc::new(tls)))
 }
 
-/// Serves a connection once its handshake is done.
+/// Serves a connection once its handshake is done. It has its place among those who have not
+/// authenticated since it came.
 pub(crate) async fn serve(
     tls: Arc<Tls>,
     stream: TcpStream,
+    came: MonoTime,
     mut info: ConnectionInfo,
+    mut place: Option<Counted>,
     front: Arc<Front>,
 ) {
     let peer = info.peer;
-    let Some(unauthenticated) = front.unauthenticated(peer) else {
-        return;
-    };
     let patience = Duration::from_millis(front.settings.tls_handshake_timeout_ms);
-    let deadline = front.clock.now() + patience;
+    let deadline = came + patience;
     let mut stopping = front.stopping();
     let secured = tokio::select! {
         secured = async {
@@ -67,13 +69,16 @@ pub(crate) async fn serve(
                 false => tls.accept(stream).await,
             }
         } => secured,
-        () = front.clock.sleep_until(deadline) => {
+        () = async {
+            front.clock.sleep_until(deadline).await;
+            // Before the stream ends with this select: who sees it closed sees it counted.
             front.slow_handshake(peer);
-            return;
-        }
+        } => return,
         _ = stopping.wait_for(|stopping| *stopping) => return,
     };
-    drop(unauthenticated);
+    if info.sasl.is_none() {
+        drop(place.take());
+    }
     match secured {
         Ok(secured) => {
             info.principal = secured.principal;
@@ -85,7 +90,7 @@ pub(crate) async fn serve(
                     port: info.local.port(),
                 });
             }
-            connection::serve(secured.stream, info, front).await;
+            connection::serve(secured.stream, info, place, front).await;
         }
         Err(e) => front.no_handshake(peer, &e.to_string()),
     }
