@@ -141,6 +141,8 @@ api_table! {
     DeleteGroups = 42, decodes 0..=2, flexible 2, serves 0..=2, advertised from 0;
     IncrementalAlterConfigs = 44, decodes 0..=1, flexible 1, serves 0..=1, advertised from 0;
     OffsetDelete = 47, decodes 0..=0, flexible NEVER, serves 0..=0, advertised from 0;
+    DescribeClientQuotas = 48, decodes 0..=1, flexible 1, serves 0..=1, advertised from 0;
+    AlterClientQuotas = 49, decodes 0..=1, flexible 1, serves 0..=1, advertised from 0;
     DescribeUserScramCredentials = 50, decodes 0..=0, flexible 0, serves 0..=0, advertised from 0;
     AlterUserScramCredentials = 51, decodes 0..=0, flexible 0, serves 0..=0, advertised from 0;
     DescribeCluster = 60, decodes 0..=2, flexible 0, serves 0..=2, advertised from 0;

@@ -37,7 +37,8 @@ fn codec() -> Vec<Codec> {
         TxnOffsetCommitRequest DescribeAclsRequest CreateAclsRequest DeleteAclsRequest
         DescribeConfigsRequest AlterConfigsRequest DescribeLogDirsRequest SaslAuthenticateRequest
         CreatePartitionsRequest DeleteGroupsRequest IncrementalAlterConfigsRequest
-        OffsetDeleteRequest DescribeUserScramCredentialsRequest AlterUserScramCredentialsRequest
+        OffsetDeleteRequest DescribeClientQuotasRequest AlterClientQuotasRequest
+        DescribeUserScramCredentialsRequest AlterUserScramCredentialsRequest
         DescribeClusterRequest DescribeProducersRequest
         DescribeTransactionsRequest ListTransactionsRequest
     ]

@@ -4,6 +4,7 @@
 mod acl_words;
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
+mod alter_client_quotas;
 mod alter_configs;
 mod alter_user_scram_credentials;
 pub(crate) mod api_versions;
@@ -17,6 +18,7 @@ mod delete_groups;
 mod delete_records;
 mod delete_topics;
 mod describe_acls;
+mod describe_client_quotas;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
@@ -249,6 +251,8 @@ pub(crate) async fn dispatch(cx: Cx, body: Bytes) -> Result<Pending, WireError> 
         RequestKind::DescribeProducers(r) => describe_producers::handle(cx, r).await,
         RequestKind::DescribeTransactions(r) => describe_transactions::handle(cx, r).await,
         RequestKind::ListTransactions(r) => list_transactions::handle(cx, r).await,
+        RequestKind::DescribeClientQuotas(r) => describe_client_quotas::handle(&cx, &r),
+        RequestKind::AlterClientQuotas(r) => alter_client_quotas::handle(&cx, &r),
         RequestKind::DescribeUserScramCredentials(r) => {
             describe_user_scram_credentials::handle(&cx, &r)
         }

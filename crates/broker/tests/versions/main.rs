@@ -9,6 +9,7 @@ mod cluster;
 mod data;
 mod groups;
 mod offsets;
+mod quotas;
 #[path = "../support/mod.rs"]
 mod support;
 mod topics;
@@ -130,6 +131,8 @@ drivers! {
     DeleteGroups up to 2: groups::delete_groups;
     IncrementalAlterConfigs up to 1: topics::incremental_alter_configs;
     OffsetDelete up to 0: offsets::offset_delete;
+    DescribeClientQuotas up to 1: quotas::describe;
+    AlterClientQuotas up to 1: quotas::alter;
     DescribeUserScramCredentials up to 0: users::scram_credentials;
     AlterUserScramCredentials up to 0: users::scram_credentials;
     DescribeCluster up to 2: cluster::describe_cluster;

@@ -11,9 +11,9 @@ use kafka_protocol::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
 };
 use kafka_protocol::messages::{
-    DeleteGroupsRequest, DescribeGroupsRequest, FindCoordinatorRequest, HeartbeatRequest,
+    DeleteGroupsRequest, DescribeGroupsRequest, FindCoordinatorRequest, GroupId, HeartbeatRequest,
     JoinGroupRequest, LeaveGroupRequest, ListGroupsRequest, OffsetDeleteRequest,
-    OffsetFetchRequest, SyncGroupRequest,
+    OffsetFetchRequest, SyncGroupRequest, TopicName,
 };
 
 use super::Asked;
@@ -145,7 +145,32 @@ pub(super) const ASKED: &[Asked] = &[
         key: 47,
         name: "OffsetDelete v0",
         rights: &["Delete group", "Read topic", "Delete group, Read topic"],
-        ask: offset_delete,
+        ask: |w| offset_delete(w, vec![w.topic.clone()], w.group.clone()),
+    },
+    Asked {
+        key: 47,
+        name: "OffsetDelete v0 of a group that is not there",
+        rights: &["Delete group-", "Delete group-, Read topic"],
+        ask: |w| offset_delete(w, vec![w.topic.clone()], format!("{}-none", w.group)),
+    },
+    Asked {
+        key: 47,
+        name: "OffsetDelete v0 with a topic that nobody has",
+        rights: &[
+            "Delete group",
+            "Delete group, Read topic",
+            "Delete group, Read topic-",
+        ],
+        ask: |w| {
+            let nobodys = format!("{}-none", w.topic);
+            offset_delete(w, vec![w.topic.clone(), nobodys], w.group.clone())
+        },
+    },
+    Asked {
+        key: 47,
+        name: "OffsetDelete v0 of no topics",
+        rights: &["Delete group"],
+        ask: |w| offset_delete(w, vec![], w.group.clone()),
     },
 ];
 
@@ -295,18 +320,22 @@ fn delete_groups(w: &mut World) -> Result<Vec<i64>> {
     })
 }
 
-/// The code of the whole, then each partition's.
-fn offset_delete(w: &mut World) -> Result<Vec<i64>> {
+/// The code of the whole, then each partition's, by the topics' names.
+fn offset_delete(w: &mut World, topics: Vec<String>, group: String) -> Result<Vec<i64>> {
     let partition = OffsetDeleteRequestPartition::default().with_partition_index(0);
-    let topic = OffsetDeleteRequestTopic::default()
-        .with_name(w.topic_name())
-        .with_partitions(vec![partition]);
+    let topics = topics.iter().map(|name| {
+        OffsetDeleteRequestTopic::default()
+            .with_name(TopicName(text(name)))
+            .with_partitions(vec![partition.clone()])
+    });
     let request = OffsetDeleteRequest::default()
-        .with_group_id(w.group_id())
-        .with_topics(vec![topic]);
+        .with_group_id(GroupId(text(&group)))
+        .with_topics(topics.collect());
     let answer = w.ask(0, &request)?;
     numbers(answer, |a| {
-        let partitions = a.topics.iter().flat_map(|t| &t.partitions);
+        let mut topics: Vec<_> = a.topics.iter().collect();
+        topics.sort_by_key(|topic| &*topic.name);
+        let partitions = topics.into_iter().flat_map(|t| &t.partitions);
         std::iter::once(a.error_code.into())
             .chain(partitions.map(|p| p.error_code.into()))
             .collect()

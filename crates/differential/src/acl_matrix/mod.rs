@@ -8,6 +8,7 @@
 
 mod apis;
 mod groups;
+mod quotas;
 mod topics;
 mod transactions;
 mod world;
@@ -61,8 +62,10 @@ pub(crate) struct Asked {
     pub ask: fn(&mut World) -> Result<Vec<i64>>,
 }
 
-const TABLES: [&[Asked]; 4] = [
+const TABLES: [&[Asked]; 6] = [
     apis::ASKED,
+    quotas::ASKED,
+    quotas::FILTERS,
     topics::ASKED,
     groups::ASKED,
     transactions::ASKED,

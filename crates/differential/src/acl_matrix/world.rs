@@ -148,6 +148,7 @@ impl World {
             // What the name begins with, which others may begin with too.
             "topic-" => (2, self.topic[..self.topic.len() - 1].to_owned(), 4),
             "group" => (3, self.group.clone(), 3),
+            "group-" => (3, self.group[..self.group.len() - 1].to_owned(), 4),
             "cluster" => (4, "kafka-cluster".to_owned(), 3),
             "id" => (5, self.id.clone(), 3),
             "id-" => (5, self.id[..self.id.len() - 1].to_owned(), 4),

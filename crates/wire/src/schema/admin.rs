@@ -84,6 +84,20 @@ pub(super) static DESCRIBE_CLUSTER: Struct = row(&[
     boolean("include_fenced_brokers").since(2),
 ]);
 
+pub(super) static DESCRIBE_CLIENT_QUOTAS: Struct =
+    row(&[array("components", &QUOTA_COMPONENT), boolean("strict")]);
+static QUOTA_COMPONENT: Struct = row(&[
+    string("entity_type"),
+    int8("match_type"),
+    string("match").nullable(),
+]);
+
+pub(super) static ALTER_CLIENT_QUOTAS: Struct =
+    row(&[array("entries", &QUOTA_ENTRY), boolean("validate_only")]);
+static QUOTA_ENTRY: Struct = row(&[array("entity", &QUOTA_ENTITY), array("ops", &QUOTA_OP)]);
+static QUOTA_ENTITY: Struct = row(&[string("entity_type"), string("entity_name").nullable()]);
+static QUOTA_OP: Struct = row(&[string("key"), float64("value"), boolean("remove")]);
+
 pub(super) static DESCRIBE_USER_SCRAM_CREDENTIALS: Struct =
     row(&[array("users", &USER_NAME).nullable()]);
 static USER_NAME: Struct = row(&[string("name")]);

@@ -101,6 +101,8 @@ pub fn request(key: ApiKey) -> &'static Struct {
         ApiKey::DeleteGroups => &groups::DELETE_GROUPS,
         ApiKey::IncrementalAlterConfigs => &admin::INCREMENTAL_ALTER_CONFIGS,
         ApiKey::OffsetDelete => &groups::OFFSET_DELETE,
+        ApiKey::DescribeClientQuotas => &admin::DESCRIBE_CLIENT_QUOTAS,
+        ApiKey::AlterClientQuotas => &admin::ALTER_CLIENT_QUOTAS,
         ApiKey::DescribeUserScramCredentials => &admin::DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey::AlterUserScramCredentials => &admin::ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey::DescribeCluster => &admin::DESCRIBE_CLUSTER,
@@ -191,6 +193,10 @@ const fn int32(name: &'static str) -> Field {
 }
 
 const fn int64(name: &'static str) -> Field {
+    field(name, Kind::Fixed(8))
+}
+
+const fn float64(name: &'static str) -> Field {
     field(name, Kind::Fixed(8))
 }
 
