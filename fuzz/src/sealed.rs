@@ -1,5 +1,6 @@
 //! Checksums made right: what is behind them is what the fuzzer is to reach.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use crc32c::crc32c;
 
 fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
@@ -59,4 +60,36 @@ pub fn tick_index(mut bytes: Vec<u8>) -> Vec<u8> {
         put_u32(entry, 92, crc);
     }
     bytes
+}
+
+/// A file of the audit log (`audit/src/chain.rs`): each line that ends with a hash, the hash of that line and
+/// of the one before it.
+pub fn audit_log(bytes: &[u8]) -> Vec<u8> {
+    const BEFORE: &[u8] = br#","hash":""#;
+    const AFTER: &str = r#""after":""#;
+    let mut before = "0".repeat(64);
+    let mut out = Vec::with_capacity(bytes.len());
+    for (n, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let at = line.windows(BEFORE.len()).rposition(|part| part == BEFORE);
+        let Some(at) = at.filter(|at| line.len() > at + BEFORE.len() + 64) else {
+            out.extend_from_slice(line);
+            continue;
+        };
+        let body = &line[..at];
+        if n == 0
+            && let Ok(text) = std::str::from_utf8(body)
+            && let Some((_, after)) = text.split_once(AFTER)
+            && let Some(after) = after.get(..64)
+        {
+            before = after.to_owned();
+        }
+        let hashed = [before.as_bytes(), body, b"}"].concat();
+        let hash = digest(&SHA256, &hashed);
+        before = hash.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+        let hash_at = at + BEFORE.len();
+        out.extend_from_slice(&line[..hash_at]);
+        out.extend_from_slice(before.as_bytes());
+        out.extend_from_slice(&line[hash_at + 64..]);
+    }
+    out
 }

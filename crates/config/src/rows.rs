@@ -243,7 +243,7 @@ settings! {
         delete_topic_enable: bool = boolean("delete.topic.enable", "true").kafka().at(Section::Topics);
 
         "The most partitions of one topic."
-        max_partitions_per_topic: i32 = int("max.partitions.per.topic", "10000", Check::AtLeast(1)).at(Section::Topics);
+        max_partitions_per_topic: i32 = int("max.partitions.per.topic", "10000", Check::Between(1, 1_000_000)).at(Section::Topics);
 
         "The most partitions of all topics together, the internal ones included."
         max_partitions: i64 = long("max.partitions", "200000", Check::AtLeast(101)).at(Section::Topics);

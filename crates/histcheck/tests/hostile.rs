@@ -85,3 +85,14 @@ fn a_claimed_count_reserves_nothing() {
     state.extend(u32::MAX.to_be_bytes());
     assert!(StateBlock::parse(&block(2, 9, &state)).is_err());
 }
+
+/// Snappy says first how long the text is. Six bytes cannot make 174 MB.
+#[test]
+fn a_snappy_block_that_claims_more_than_its_bytes_can_make_is_not_believed() {
+    let mut batch = vec![0; 61];
+    batch[22] = 2;
+    batch[60] = 1;
+    batch.extend([0xff, 0x82, 0x82, 0x53, 0x53]);
+    let error = records(&with_crc(batch)).unwrap_err();
+    assert!(error.what.contains("snappy: a block of 174"), "{error:?}");
+}

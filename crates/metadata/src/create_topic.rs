@@ -40,6 +40,10 @@ impl<'a> CreateTopicRequest<'a> {
 /// Most partitions of one topic, where nothing else is configured: Kafka's limit for one request.
 pub const DEFAULT_MAX_PARTITIONS_PER_TOPIC: i32 = 10_000;
 
+/// What `max.partitions.per.topic` may be at most. Records that say more are refused: each partition takes
+/// memory when they are read.
+pub const MAX_PARTITIONS_PER_TOPIC: i32 = 1_000_000;
+
 /// The least `segment.bytes`, where nothing else is configured: Kafka's since 4.0 (KIP-1030).
 pub const DEFAULT_SEGMENT_BYTES_MIN: i32 = 1_048_576;
 

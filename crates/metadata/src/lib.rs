@@ -26,7 +26,9 @@ mod topic_name;
 mod value;
 
 pub use alter_config::ConfigChange;
-pub use create_topic::{CreateTopicRequest, DEFAULT_MAX_PARTITIONS_PER_TOPIC, TopicLimits};
+pub use create_topic::{
+    CreateTopicRequest, DEFAULT_MAX_PARTITIONS_PER_TOPIC, MAX_PARTITIONS_PER_TOPIC, TopicLimits,
+};
 pub use describe::{
     ConfigEntry, ConfigSource, ConfigSynonym, describe_every_broker, describe_topic_configs,
     overlay_dynamic,

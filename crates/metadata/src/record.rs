@@ -11,6 +11,7 @@ use tidemark_authorizer::{Acl, Operation, PatternType, Permission, ResourceType}
 use tidemark_types::{NodeId, ProducerId, TopicId, TopicPartitionId};
 
 use crate::codec::{Reader, Writer};
+use crate::create_topic::MAX_PARTITIONS_PER_TOPIC;
 use crate::scram::{ScramCredential, ScramMechanism};
 
 /// The feature level this version writes and the highest it reads. A new kind or version of a
@@ -440,9 +441,12 @@ fn acl(p: &mut Reader<'_>) -> Result<Acl, DecodeError> {
 }
 
 fn partition_count(count: i32) -> Result<i32, DecodeError> {
-    match count >= 1 {
-        true => Ok(count),
-        false => Err(DecodeError::Invalid("a topic without partitions")),
+    match count {
+        ..1 => Err(DecodeError::Invalid("a topic without partitions")),
+        1..=MAX_PARTITIONS_PER_TOPIC => Ok(count),
+        _ => Err(DecodeError::Invalid(
+            "a topic of more partitions than one can have",
+        )),
     }
 }
 
@@ -495,17 +499,23 @@ mod tests {
             }),
             Just(MetadataRecord::Snapshot),
             any::<u16>().prop_map(|level| MetadataRecord::FeatureLevel { level }),
-            (".{0,30}", id.clone(), 1..=i32::MAX, any_config()).prop_map(
-                |(name, id, partitions, config)| MetadataRecord::TopicCreated {
-                    name,
-                    id,
-                    partitions,
-                    config,
-                }
-            ),
+            (
+                ".{0,30}",
+                id.clone(),
+                1..=MAX_PARTITIONS_PER_TOPIC,
+                any_config()
+            )
+                .prop_map(|(name, id, partitions, config)| {
+                    MetadataRecord::TopicCreated {
+                        name,
+                        id,
+                        partitions,
+                        config,
+                    }
+                }),
             id.clone()
                 .prop_map(|id| MetadataRecord::TopicDeleted { id }),
-            (id.clone(), 1..=i32::MAX)
+            (id.clone(), 1..=MAX_PARTITIONS_PER_TOPIC)
                 .prop_map(|(id, partitions)| MetadataRecord::PartitionsAdded { id, partitions }),
             (id.clone(), any_config())
                 .prop_map(|(id, config)| MetadataRecord::TopicConfigSet { id, config }),
@@ -622,6 +632,19 @@ mod tests {
         value.extend(payload);
         let error = MetadataRecord::decode(&[0, 6, 0, 0], &value).unwrap_err();
         assert_eq!(error, DecodeError::Truncated);
+    }
+
+    #[test]
+    fn a_topic_of_more_partitions_than_one_can_have_is_refused() {
+        let of = |partitions| {
+            let record = MetadataRecord::PartitionsAdded {
+                id: TopicId([9; 16]),
+                partitions,
+            };
+            MetadataRecord::decode(&record.key(), &record.value()).is_ok()
+        };
+        assert!(of(1) && of(MAX_PARTITIONS_PER_TOPIC));
+        assert!(!of(0) && !of(MAX_PARTITIONS_PER_TOPIC + 1) && !of(i32::MAX));
     }
 
     /// The format as it is on disk: a change of this test is a change of the format.

@@ -80,8 +80,9 @@ fn file_name(generation: u64) -> String {
 
 fn parse_file_name(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(PREFIX)?;
-    let generation = digits.parse().ok()?;
-    (file_name(generation) == name).then_some(generation)
+    let generation: u64 = digits.parse().ok()?;
+    // No checkpoint could follow the last number there is: such a file is none of ours.
+    (file_name(generation) == name && generation < u64::MAX).then_some(generation)
 }
 
 /// The generations in `dir`, newest first.

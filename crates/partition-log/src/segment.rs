@@ -183,6 +183,10 @@ impl SegmentReader {
     }
 
     fn read_log(&self, position: u64, len: usize) -> Result<Vec<u8>, LogError> {
+        // Before memory is taken for it: the length is what an entry of the tick index says.
+        if position.saturating_add(len as u64) > self.state.log_bytes {
+            return Err(self.damaged(position, "the .tickindex names more than was written"));
+        }
         let mut bytes = vec![0; len];
         let got = self.log.read_at(&mut bytes, position).map_err(|e| {
             let path = segment_path(&self.dir, self.state.base_offset, FileKind::Log);

@@ -213,6 +213,10 @@ impl TickEntry {
         let mut f = Fields(body);
         let base_offset = f.i64()?;
         let last_offset = base_offset.checked_add(i64::from(f.i32()?))?;
+        // The offset after it is one too.
+        if !(0..=last_offset).contains(&base_offset) || last_offset == i64::MAX {
+            return None;
+        }
         let mut entry = TickEntry {
             base_offset,
             last_offset,

@@ -86,6 +86,17 @@ fn the_newest_is_read_and_two_are_kept() {
     assert_eq!(before.blocks, blocks(2));
 }
 
+/// No generation could follow it.
+#[test]
+fn a_file_with_the_last_number_there_is_is_no_checkpoint() {
+    let disk = SimDisk::new(1);
+    write(&disk, 1, None);
+    let last = disk.open(&path(u64::MAX), OpenMode::OpenOrCreate).unwrap();
+    last.write_at(b"TIDECKPT", 0).unwrap();
+    let read = latest(&disk).unwrap().unwrap();
+    assert_eq!((read.header, read.next_generation), (header(1), 2));
+}
+
 #[test]
 fn any_damage_falls_back_to_the_one_before() {
     let disk = SimDisk::new(1);

@@ -5,7 +5,7 @@ mod support;
 use proptest::prelude::*;
 use support::*;
 use tidemark_abort_index::AbortedTxn;
-use tidemark_disk::SimDisk;
+use tidemark_disk::{Disk, OpenMode, SimDisk};
 use tidemark_partition_log::*;
 use tidemark_record_batch::{ControlType, batches};
 use tidemark_types::*;
@@ -254,6 +254,36 @@ fn a_flipped_bit_in_a_tick_index_is_an_error() {
     let error = log.read(5, 10, 1_000, true).unwrap_err();
     assert!(
         matches!(&error, LogError::Damaged { position: at, .. } if *at == position),
+        "{error}"
+    );
+}
+
+/// Its checksum is right. No memory is taken for bytes that are not there.
+#[test]
+fn a_tick_index_that_names_more_than_was_written_is_refused() {
+    let disk = SimDisk::new(1);
+    let store = open_store(&disk);
+    let log = PartitionLog::new(&store, partition(0), EPOCH);
+    let mut model = Model::default();
+    for _ in 0..10 {
+        append(&log, model.next(1, 50), None);
+    }
+    let writer = write_behind(&store);
+    writer.flush(&log, Tick(100), &FlushPolicy::FORCE).unwrap();
+    let path = log.dir().join("00000000000000000000.tickindex");
+    let file = disk.open(&path, OpenMode::ReadWrite).unwrap();
+    let entry_at = (TICK_HEADER_BYTES + 4 * TICK_ENTRY_BYTES) as u64;
+    let mut entry = [0; TICK_ENTRY_BYTES];
+    file.read_at(&mut entry, entry_at).unwrap();
+    let position = u32::from_be_bytes(entry[20..24].try_into().unwrap());
+    entry[24..28].copy_from_slice(&u32::MAX.to_be_bytes());
+    let crc = crc32c::crc32c(&entry[..92]);
+    entry[92..].copy_from_slice(&crc.to_be_bytes());
+    file.write_at(&entry, entry_at).unwrap();
+    // By timestamp, as a batch is read whole.
+    let error = log.offset_for_timestamp(5, 0, 10).unwrap_err();
+    assert!(
+        matches!(&error, LogError::Damaged { position: at, .. } if *at == u64::from(position)),
         "{error}"
     );
 }

@@ -5,11 +5,22 @@
 //! with TIDEMARK_TEST_FUZZ_LIST the names of the targets and what they are about.
 #![no_main]
 
+use std::alloc::System;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use cap::Cap;
 use libfuzzer_sys::fuzz_target;
 use tidemark_fuzz::{TARGETS, Target, named};
+
+/// What one input may make a target hold at a time. An input has 64 KiB at most, and the readers' own
+/// bounds are below this; a count that is believed before the bytes are there is far above it.
+const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// Refuses what is above; the process then ends, which is a crash. Counts what is asked for: memory that is
+/// reserved and never touched, which the system would not count, is what a believed count makes.
+#[global_allocator]
+static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 
 static TARGET: LazyLock<&'static Target> = LazyLock::new(|| {
     let name = std::env::var("TIDEMARK_TEST_FUZZ_TARGET").unwrap_or_default();
@@ -56,5 +67,9 @@ fn write_seeds(dir: &Path) -> std::io::Result<()> {
 
 fuzz_target!(
     init: prepare(),
-    |bytes: &[u8]| (TARGET.run)(bytes)
+    |bytes: &[u8]| {
+        let most = MEMORY.allocated().saturating_add(HELD_BYTES_MAX);
+        MEMORY.set_limit(most).expect("more than is allocated");
+        (TARGET.run)(bytes);
+    }
 );

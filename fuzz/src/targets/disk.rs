@@ -3,8 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
-use tidemark_disk::{Disk, OpenMode, SimDisk};
+use tidemark_audit::{Audit, Event, Kind, Which};
+use tidemark_disk::{Disk, OpenMode, SimDisk, read_all};
 use tidemark_histcheck::{DirFiles, Files, MemoryFiles, SegmentFiles, SlotHeader, TickHeader};
 use tidemark_journal::{JournalOptions, recover};
 use tidemark_owner::{Owner, Record};
@@ -12,7 +14,7 @@ use tidemark_partition_log::{
     BlockKind, LeaderEpochs, LogStore, PartitionLog, SegmentManifest, SegmentState, StoreSettings,
     TICK_ENTRY_BYTES, TICK_HEADER_BYTES, TickEntry, TickIndexHeader, read_latest,
 };
-use tidemark_types::{JournalIndex, LeaderEpoch, Tick, TopicId, TopicPartitionId};
+use tidemark_types::{JournalIndex, LeaderEpoch, MonoTime, Tick, TopicId, TopicPartitionId};
 
 use crate::common::options;
 use crate::sealed;
@@ -328,4 +330,73 @@ pub fn data_dir_seeds() -> Vec<Vec<u8>> {
         seed
     })
     .collect()
+}
+
+fn audit_options(disk: &SimDisk, dir: &Path) -> tidemark_audit::Options {
+    tidemark_audit::Options {
+        disk: Arc::new(disk.clone()),
+        dir: dir.to_owned(),
+        max_bytes: 1 << 20,
+        files: 3,
+        interval: Duration::from_secs(60),
+        which: Which::default(),
+        times: Arc::new(|| (1_700_000_000_000, MonoTime::from_ms(1_000))),
+    }
+}
+
+/// The file as it was found stays as it is, and what a start writes behind it follows it.
+pub fn audit_log(bytes: &[u8]) {
+    static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
+        let dir = std::env::temp_dir().join(format!("tidemark-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory for temporary files");
+        dir
+    });
+    const NAME: &str = "audit-00000001.jsonl";
+    let bytes = sealed::audit_log(bytes);
+    let file = DIR.join(NAME);
+    let verify = |bytes: &[u8]| {
+        std::fs::write(&file, bytes).expect("a directory for temporary files");
+        tidemark_audit::verify(std::slice::from_ref(&file), &[]).expect("the file is there")
+    };
+    let before = verify(&bytes);
+
+    let disk = SimDisk::new(1);
+    let dir = Path::new(DATA).join("audit");
+    put(&disk, &dir.join(NAME), &bytes);
+    let Ok(audit) = Audit::start(audit_options(&disk, &dir)) else {
+        return;
+    };
+    audit.record(|| Event::new(Kind::Start));
+    audit.stop();
+    drop(audit);
+    let after = read_all(&disk, &dir.join(NAME)).expect("a disk in memory");
+    assert!(after.starts_with(&bytes), "what was there is changed");
+    let after = verify(&after);
+    assert!(after.lines > before.lines, "{before:?} {after:?}");
+    if before.whole && before.lines > 0 {
+        assert!(after.whole, "{before:?} {after:?}");
+    }
+}
+
+pub fn audit_log_seeds() -> Vec<Vec<u8>> {
+    let disk = SimDisk::new(1);
+    let dir = Path::new(DATA).join("audit");
+    let mut seeds = Vec::new();
+    for _ in 0..2 {
+        let audit = Audit::start(audit_options(&disk, &dir)).expect("a disk in memory");
+        audit.record(|| Event::new(Kind::Start));
+        audit.record(|| {
+            Event::new(Kind::Change)
+                .principal("User:a")
+                .change("a topic")
+        });
+        audit.stop();
+        drop(audit);
+        let file = dir.join("audit-00000001.jsonl");
+        seeds.push(read_all(&disk, &file).expect("it was written"));
+    }
+    let mut torn = seeds[0].clone();
+    torn.truncate(torn.len() - 40);
+    seeds.push(torn);
+    seeds
 }

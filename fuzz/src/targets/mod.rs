@@ -45,6 +45,7 @@ targets! {
     "sasl-scram" "a client's two SCRAM messages" security::scram, security::scram_seeds;
     "oauth-message" "a client's OAUTHBEARER message" security::oauth_message, security::oauth_message_seeds;
     "jwt" "a bearer token" security::jwt, security::jwt_seeds;
+    "jwt-claims" "a bearer token that is signed" security::jwt_claims, security::jwt_claims_seeds;
     "jwks" "an issuer's keys" security::jwks, security::jwks_seeds;
     "journal-slot" "a file of the journal, by both readers" disk::slot, disk::slot_seeds;
     "journal-record" "a record's payload, and its replay" state::record, state::record_seeds;
@@ -59,6 +60,7 @@ targets! {
     "transactions" "records of __transaction_state, by both readers" records::transactions, records::transactions_seeds;
     "groups" "records of __consumer_offsets, by both readers" records::groups, records::groups_seeds;
     "data-dir" "one file of a data directory, by the independent reader" disk::data_dir, disk::data_dir_seeds;
+    "audit-log" "a file of the audit log: its check, and a start on it" disk::audit_log, disk::audit_log_seeds;
     "history" "a recorded history and its verdict" records::history, records::history_seeds;
     "owner" "producers, consumers, groups, operators, time and starts, against a model" state::moves, state::moves_seeds;
 }

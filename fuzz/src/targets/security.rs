@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidemark_authorizer::{
     Acl, AclFilter, Acls, Operation, PatternFilter, PatternType, Permission, ResourceType,
     parse_super_users,
@@ -36,17 +39,20 @@ pub fn oauth_message_seeds() -> Vec<Vec<u8>> {
     .into()
 }
 
+fn expected() -> Expected {
+    Expected {
+        issuer: "i".to_owned(),
+        audiences: vec!["a".to_owned()],
+        clock_skew_s: 30,
+        principal_claim: "sub".to_owned(),
+        scope_claim: "scope".to_owned(),
+    }
+}
+
 pub fn jwt(bytes: &[u8]) {
     static READY: LazyLock<(Validator, KeySet)> = LazyLock::new(|| {
-        let expected = Expected {
-            issuer: "i".to_owned(),
-            audiences: vec!["a".to_owned()],
-            clock_skew_s: 30,
-            principal_claim: "sub".to_owned(),
-            scope_claim: "scope".to_owned(),
-        };
         let keys = KeySet::parse(KEYS.as_bytes()).expect("a good set of keys");
-        (Validator::new(expected), keys)
+        (Validator::new(expected()), keys)
     });
     let (validator, keys) = &*READY;
     let token = Token::new(String::from_utf8_lossy(bytes));
@@ -65,6 +71,46 @@ pub fn jwt_seeds() -> Vec<Vec<u8>> {
         format!("{unsigned}.").into_bytes(),
         b"eyJhbGciOiJub25lIn0.e30.".to_vec(),
     ]
+}
+
+/// The header of a token and its claims, a byte 0xff between them, signed with a key that is known.
+pub fn jwt_claims(bytes: &[u8]) {
+    static READY: LazyLock<(Ed25519KeyPair, KeySet)> = LazyLock::new(|| {
+        let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("any seed is a key");
+        let x = URL_SAFE_NO_PAD.encode(key.public_key().as_ref());
+        let keys = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","kid":"1","x":"{x}"}}]}}"#);
+        let keys = KeySet::parse(keys.as_bytes()).expect("a good set of keys");
+        (key, keys)
+    });
+    const NOW_MS: i64 = 1_700_000_000_000;
+    let (key, keys) = &*READY;
+    let mut parts = bytes.splitn(2, |byte| *byte == 0xff);
+    let mut part = || URL_SAFE_NO_PAD.encode(parts.next().unwrap_or_default());
+    let signed = format!("{}.{}", part(), part());
+    let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()).as_ref());
+    let token = Token::new(format!("{signed}.{signature}"));
+    let validator = Validator::new(expected());
+    if let Ok(accepted) = validator.validate(&token, None, keys, NOW_MS) {
+        assert!(!accepted.principal.is_empty());
+        assert!(accepted.expires_at_ms > NOW_MS);
+    }
+}
+
+pub fn jwt_claims_seeds() -> Vec<Vec<u8>> {
+    const HEADERS: [&str; 3] = [
+        r#"{"alg":"EdDSA","kid":"1"}"#,
+        r#"{"alg":"EdDSA","kid":"1","typ":"at+jwt"}"#,
+        r#"{"alg":"EdDSA","kid":"1","crit":["b64"]}"#,
+    ];
+    const CLAIMS: [&str; 3] = [
+        r#"{"iss":"i","aud":"a","sub":"s","exp":4102444800,"iat":1600000000}"#,
+        r#"{"iss":"i","aud":["b","a"],"sub":"s","exp":1700000001.5,"iat":0,"nbf":1e9,"scope":["x","y"]}"#,
+        r#"{"iss":"i","aud":"a","sub":"\u00fc\ud83d\ude00","exp":4102444800,"iat":1,"scope":"x y","o":{"a":[null,true]}}"#,
+    ];
+    let pairs = HEADERS.iter().zip(CLAIMS);
+    pairs
+        .map(|(header, claims)| [header.as_bytes(), &[0xff], claims.as_bytes()].concat())
+        .collect()
 }
 
 pub fn jwks(bytes: &[u8]) {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tidemark_record_batch::{
-    BatchBuilder, BatchHeader, Codec, ControlType, DecompressLimits, control_batch,
+    BatchBuilder, BatchError, BatchHeader, Codec, ControlType, DecompressLimits, control_batch,
     recompress_batch, records, rewrite_batch,
 };
 use tidemark_types::{CoordinatorEpoch, LeaderEpoch, ProducerEpoch, ProducerId};
@@ -91,6 +91,10 @@ pub fn sealed_batch(bytes: &[u8]) {
     let batch = Bytes::from(sealed::batch(bytes.to_vec()));
     drive::batch(&batch, 12, &mut Reached::default());
     let ours = records(&batch, &LIMITS).and_then(|all| all.collect::<Result<Vec<_>, _>>());
+    // Its bound is that of a tool that is run by itself: 256 MiB.
+    if matches!(ours, Err(BatchError::DecompressedTooLarge)) {
+        return;
+    }
     let theirs = tidemark_histcheck::parse_batch(&batch);
     let theirs = theirs.and_then(|_| tidemark_histcheck::records(&batch));
     let Ok(ours) = ours else {

@@ -1,10 +1,13 @@
-//! A small model of what clients were told: the value at each offset that was answered, and how each
-//! transaction ended. It knows none of the broker's rules but this: what was answered stays, and readers
-//! of committed data see what was committed.
+//! A small model of what clients were told: the value at each offset that was answered, the offsets of
+//! groups, and how each transaction ended. It knows none of the broker's rules but this: what was answered
+//! stays, readers of committed data see what was committed, and so do consumers that ask where they were.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidemark_types::TopicPartitionId;
+
+/// A group's place in a partition, by the topic's name.
+type Place = (String, String, i32);
 
 #[derive(Default)]
 pub struct Ledger {
@@ -14,6 +17,10 @@ pub struct Ledger {
     transactions: Vec<Option<bool>>,
     /// By transactional id.
     open: BTreeMap<String, usize>,
+    /// The offsets that were taken, the newest last, with the transaction that each is part of.
+    offsets: BTreeMap<Place, Vec<(i64, Option<usize>)>>,
+    /// Nobody has committed there since time went by: the offset may have expired.
+    may_have_expired: BTreeSet<Place>,
     /// The journal lost what clients were told: nothing can be said any more.
     blind: bool,
 }
@@ -27,20 +34,71 @@ impl Ledger {
         value: String,
         transactional_id: Option<&str>,
     ) {
-        let log = self.logs.entry(id).or_default();
-        if log.contains_key(&offset) {
+        let known = self.logs.get(&id);
+        if known.is_some_and(|log| log.contains_key(&offset)) {
             return;
         }
-        let transaction = transactional_id.map(|id| match self.open.get(id) {
-            Some(&at) => at,
-            None => {
-                self.transactions.push(None);
-                let at = self.transactions.len() - 1;
-                self.open.insert(id.to_owned(), at);
-                at
-            }
-        });
+        let transaction = self.transaction_of(transactional_id);
+        let log = self.logs.entry(id).or_default();
         log.insert(offset, (value, transaction));
+    }
+
+    /// The one that is open, or a new one.
+    fn transaction_of(&mut self, transactional_id: Option<&str>) -> Option<usize> {
+        let id = transactional_id?;
+        if let Some(at) = self.open.get(id) {
+            return Some(*at);
+        }
+        self.transactions.push(None);
+        let at = self.transactions.len() - 1;
+        self.open.insert(id.to_owned(), at);
+        Some(at)
+    }
+
+    /// A group's offset was taken.
+    pub fn offset(
+        &mut self,
+        (group, topic, partition): (&str, &str, i32),
+        offset: i64,
+        transactional_id: Option<&str>,
+    ) {
+        let transaction = self.transaction_of(transactional_id);
+        let place = (group.to_owned(), topic.to_owned(), partition);
+        self.may_have_expired.remove(&place);
+        let offsets = self.offsets.entry(place).or_default();
+        offsets.push((offset, transaction));
+    }
+
+    /// Nobody's offsets in a topic that is gone are left.
+    pub fn topic_deleted(&mut self, topic: &str) {
+        self.offsets.retain(|(_, of, _), _| of != topic);
+    }
+
+    pub fn time_passed(&mut self) {
+        self.may_have_expired.extend(self.offsets.keys().cloned());
+    }
+
+    /// A consumer that wants no offset of an open transaction asked; `None`: it was told to ask again.
+    pub fn fetched(&mut self, (group, topic, partition): (&str, &str, i32), told: Option<i64>) {
+        if self.blind {
+            return;
+        }
+        let place = (group.to_owned(), topic.to_owned(), partition);
+        let none = Vec::new();
+        let offsets = self.offsets.get(&place).unwrap_or(&none);
+        let outcome = |(_, transaction): &(i64, Option<usize>)| match transaction {
+            None => Some(true),
+            Some(at) => self.transactions[*at],
+        };
+        let is_open = offsets.iter().any(|offset| outcome(offset).is_none());
+        assert_eq!(told.is_none(), is_open, "{place:?}: is a transaction open?");
+        let committed = offsets.iter().rfind(|offset| outcome(offset) == Some(true));
+        let committed = committed.map_or(-1, |(offset, _)| *offset);
+        match told {
+            Some(-1) if self.may_have_expired.contains(&place) => drop(self.offsets.remove(&place)),
+            Some(told) => assert_eq!(told, committed, "{place:?}"),
+            None => {}
+        }
     }
 
     /// EndTxn was answered with success, and the id's transaction is over.

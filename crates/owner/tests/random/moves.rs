@@ -226,6 +226,7 @@ pub const WORTH_REACHING: &[&str] = &[
     "not enrolled",
     "offsets in a transaction",
     "unstable offset",
+    "offset fetched",
     "topic deleted",
     "records deleted",
     "records deleted under an open transaction",
@@ -429,6 +430,13 @@ impl Player {
                         .map(|p| (nth(*p).0, nth(*p).1, n as i64))
                         .collect();
                     let codes = p.commit_offsets(&mut self.world, GROUPS[*group], &offsets);
+                    let id = p.transactional_id.as_deref();
+                    for ((topic, index, offset), code) in offsets.iter().zip(&codes) {
+                        if *code == ErrorCode::None {
+                            let place = (GROUPS[*group], *topic, *index);
+                            self.ledger.offset(place, *offset, id);
+                        }
+                    }
                     if codes.contains(&ErrorCode::None) {
                         self.reach("offsets in a transaction");
                     }
@@ -480,12 +488,27 @@ impl Player {
             }
             Move::OffsetCommit { group, partition } => {
                 let (topic, index) = nth(*partition);
-                self.world
-                    .commit_offset(GROUPS[*group], topic, index, n as i64);
+                let place = (GROUPS[*group], topic, index);
+                let code = self.world.commit_offset(place.0, topic, index, n as i64);
+                if code == ErrorCode::None {
+                    self.ledger.offset(place, n as i64, None);
+                }
             }
             Move::OffsetFetch { group } => {
                 let all: Vec<_> = (0..6).map(nth).collect();
                 let fetched = self.world.fetch_offsets(GROUPS[*group], &all, true);
+                for ((topic, index), (offset, code)) in all.iter().zip(&fetched) {
+                    let told = match code {
+                        ErrorCode::None => Some(*offset),
+                        ErrorCode::UnstableOffsetCommit => None,
+                        other => panic!("{other:?}"),
+                    };
+                    let place = (GROUPS[*group], *topic, *index);
+                    self.ledger.fetched(place, told);
+                    if told.is_some_and(|offset| offset >= 0) {
+                        self.reach("offset fetched");
+                    }
+                }
                 if fetched
                     .iter()
                     .any(|(_, code)| *code == ErrorCode::UnstableOffsetCommit)
@@ -519,6 +542,11 @@ impl Player {
                 let before = self.ongoing();
                 let names: Vec<_> = topics.iter().map(|t| TOPICS[*t].0).collect();
                 let codes = self.world.delete_topics(&names);
+                for (name, code) in names.iter().zip(&codes) {
+                    if *code == ErrorCode::None {
+                        self.ledger.topic_deleted(name);
+                    }
+                }
                 if codes.contains(&ErrorCode::None) {
                     self.reach("topic deleted");
                 }
@@ -532,6 +560,7 @@ impl Player {
             Move::Pass(ms) => {
                 let before = self.world.events.len();
                 let remembered = self.remembered();
+                self.ledger.time_passed();
                 self.world.pass_ms(*ms);
                 let forgotten = self.remembered();
                 let what = [
@@ -550,7 +579,10 @@ impl Player {
                     self.reach("timed out");
                 }
             }
-            Move::WallStep(ms) => self.world.wall_ms += ms,
+            Move::WallStep(ms) => {
+                self.ledger.time_passed();
+                self.world.wall_ms += ms;
+            }
             Move::JournalEpoch => self.world.raise_journal_epoch(),
             Move::Confirm(behind) => {
                 let count = self.world.records.len().saturating_sub(*behind);
