@@ -62,7 +62,7 @@ fn random_moves(seed: u64) -> Vec<u8> {
 }
 
 pub fn moves_seeds() -> Vec<Vec<u8>> {
-    (0..16)
+    (0..48)
         .map(|seed| {
             let mut bytes = random_moves(seed);
             bytes[0] = seed as u8;

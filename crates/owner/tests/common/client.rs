@@ -109,6 +109,10 @@ impl Producer {
         }
     }
 
+    pub fn pair(&self) -> (ProducerId, ProducerEpoch) {
+        (self.producer_id, self.epoch)
+    }
+
     /// The same producer, for batches outside transactions.
     pub fn outside_transactions(&self) -> Producer {
         Producer {

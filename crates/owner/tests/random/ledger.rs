@@ -4,7 +4,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidemark_types::TopicPartitionId;
+use tidemark_types::{ProducerEpoch, ProducerId, TopicPartitionId};
+
+/// Whose sequences are counted, and where: producer id, epoch.
+type Counted = (TopicPartitionId, ProducerId, ProducerEpoch);
+
+/// The offset that was told for each sequence.
+#[derive(Default)]
+struct Sequences {
+    told: BTreeMap<i32, i64>,
+    /// Of the time before it may have been forgotten.
+    before: BTreeMap<i32, i64>,
+    may_begin_anew: bool,
+}
 
 /// A group's place in a partition, by the topic's name.
 type Place = (String, String, i32);
@@ -17,6 +29,7 @@ pub struct Ledger {
     transactions: Vec<Option<bool>>,
     /// By transactional id.
     open: BTreeMap<String, usize>,
+    sequences: BTreeMap<Counted, Sequences>,
     /// The offsets that were taken, the newest last, with the transaction that each is part of.
     offsets: BTreeMap<Place, Vec<(i64, Option<usize>)>>,
     /// Nobody has committed there since time went by: the offset may have expired.
@@ -41,6 +54,33 @@ impl Ledger {
         let transaction = self.transaction_of(transactional_id);
         let log = self.logs.entry(id).or_default();
         log.insert(offset, (value, transaction));
+    }
+
+    /// A producer was told an offset: what it sends again is where it was, and what is new follows what it sent
+    /// before.
+    pub fn counted(&mut self, whose: Counted, sequence: i32, offset: i64) {
+        if self.blind || !whose.1.is_some() {
+            return;
+        }
+        let count = self.sequences.entry(whose).or_default();
+        match count.told.get(&sequence) {
+            Some(before) if offset == *before => {}
+            _ if count.before.get(&sequence) == Some(&offset) => {}
+            _ if count.may_begin_anew => {
+                count.before.append(&mut count.told);
+                count.may_begin_anew = false;
+                count.told.insert(sequence, offset);
+            }
+            Some(before) => panic!("{whose:?}: {sequence} at {offset}, and before at {before}"),
+            None => {
+                let told = &count.told;
+                let follows = told
+                    .last_key_value()
+                    .is_none_or(|(last, _)| last + 1 == sequence);
+                assert!(follows, "{whose:?}: {sequence} was taken after {told:?}");
+                count.told.insert(sequence, offset);
+            }
+        }
     }
 
     /// The one that is open, or a new one.
@@ -74,7 +114,11 @@ impl Ledger {
         self.offsets.retain(|(_, of, _), _| of != topic);
     }
 
+    /// Offsets may have expired, and producers been forgotten.
     pub fn time_passed(&mut self) {
+        for count in self.sequences.values_mut() {
+            count.may_begin_anew = true;
+        }
         self.may_have_expired.extend(self.offsets.keys().cloned());
     }
 
@@ -118,6 +162,10 @@ impl Ledger {
             }
             open
         });
+    }
+
+    pub fn is_blind(&self) -> bool {
+        self.blind
     }
 
     pub fn lost(&mut self) {

@@ -262,6 +262,10 @@ pub struct Player {
     /// The sessions that were opened of each id, the last one last.
     sessions: Vec<Vec<Producer>>,
     idempotent: Producer,
+    /// Pairs that a newer session or an abort of the broker's has put an end to.
+    fenced: BTreeSet<(ProducerId, ProducerEpoch)>,
+    /// Of transactional ids that were forgotten.
+    nobodys: BTreeSet<ProducerId>,
     /// The next sequence by producer, epoch and partition, as a good client counts.
     next_sequence: BTreeMap<(ProducerId, ProducerEpoch, usize), i32>,
     /// Member id and generation last heard of.
@@ -305,6 +309,8 @@ impl Player {
             small_slots,
             sessions: vec![Vec::new(); IDS.len()],
             idempotent,
+            fenced: BTreeSet::new(),
+            nobodys: BTreeSet::new(),
             next_sequence: BTreeMap::new(),
             members: vec![(String::new(), -1); GROUPS.len()],
             confirmed,
@@ -372,11 +378,68 @@ impl Player {
         if self.small_slots && cuts {
             self.world.set_max_record_bytes(SMALL_RECORD_BYTES);
         }
+        let before = self.open();
+        let last = |sessions: &Vec<Producer>| sessions.last().map(Producer::pair);
+        let pairs: Vec<_> = self.sessions.iter().map(last).collect();
         self.carry_out(a_move, n);
         self.world.set_max_record_bytes(max_record_bytes);
         let ongoing = self.open();
+        let their_own = matches!(a_move, Move::End { .. });
+        for (id, name) in IDS.iter().enumerate() {
+            if before.contains_key(*name) && !ongoing.contains_key(*name) && !their_own {
+                // By the broker.
+                self.fenced.extend(pairs[id]);
+            }
+        }
         self.ledger
             .only_these_are_open(|id| ongoing.contains_key(id));
+        for group in 0..GROUPS.len() {
+            self.fetch_offsets(group);
+        }
+    }
+
+    /// A session of the id that is newer, or none.
+    fn begin_session(&mut self, id: usize, session: Producer) {
+        let last = self.sessions[id].last().map(Producer::pair);
+        let fenced = last.filter(|pair| *pair != session.pair());
+        self.fenced.extend(fenced);
+        self.sessions[id].push(session);
+    }
+
+    /// Nobody knows any more whose the producer ids of a forgotten transactional id were.
+    fn note_forgotten(&mut self) {
+        for (name, sessions) in IDS.iter().zip(&self.sessions) {
+            if self.world.owner.coordinator().get(name).is_none() {
+                self.nobodys.extend(sessions.iter().map(|p| p.producer_id));
+            }
+        }
+    }
+
+    /// P7: whoever has been fenced writes nothing, and ends nothing.
+    fn check_may_write(&self, p: &Producer) {
+        let known = !self.ledger.is_blind() && !self.nobodys.contains(&p.producer_id);
+        let fenced = known && self.fenced.contains(&p.pair());
+        assert!(!fenced, "P7: {p:?} was fenced");
+    }
+
+    /// Whether an open transaction has offsets of the group.
+    fn fetch_offsets(&mut self, group: usize) -> bool {
+        let all: Vec<_> = (0..6).map(nth).collect();
+        let fetched = self.world.fetch_offsets(GROUPS[group], &all, true);
+        let mut unstable = false;
+        for ((topic, index), (offset, code)) in all.iter().zip(fetched) {
+            let told = match code {
+                ErrorCode::None => Some(offset),
+                ErrorCode::UnstableOffsetCommit => None,
+                other => panic!("{other:?}"),
+            };
+            unstable |= told.is_none();
+            self.ledger.fetched((GROUPS[group], *topic, *index), told);
+            if told.is_some_and(|offset| offset >= 0) {
+                self.reach("offset fetched");
+            }
+        }
+        unstable
     }
 
     /// What readers see is what writers were told.
@@ -410,12 +473,17 @@ impl Player {
                 if let Some(p) = self.session(*id, *who) {
                     let named: Vec<_> = partitions.iter().map(|p| nth(*p)).collect();
                     let codes = p.add(&mut self.world, &named);
+                    if codes.contains(&ErrorCode::None) {
+                        self.check_may_write(&p);
+                    }
                     codes.into_iter().for_each(|code| self.reach_code(code));
                 }
             }
             Move::AddOffsets { id, who, group } => {
                 if let Some(p) = self.session(*id, *who) {
-                    p.add_offsets(&mut self.world, GROUPS[*group]);
+                    if p.add_offsets(&mut self.world, GROUPS[*group]) == ErrorCode::None {
+                        self.check_may_write(&p);
+                    }
                 }
             }
             Move::TxnOffsets {
@@ -438,6 +506,7 @@ impl Player {
                         }
                     }
                     if codes.contains(&ErrorCode::None) {
+                        self.check_may_write(&p);
                         self.reach("offsets in a transaction");
                     }
                 }
@@ -495,24 +564,7 @@ impl Player {
                 }
             }
             Move::OffsetFetch { group } => {
-                let all: Vec<_> = (0..6).map(nth).collect();
-                let fetched = self.world.fetch_offsets(GROUPS[*group], &all, true);
-                for ((topic, index), (offset, code)) in all.iter().zip(&fetched) {
-                    let told = match code {
-                        ErrorCode::None => Some(*offset),
-                        ErrorCode::UnstableOffsetCommit => None,
-                        other => panic!("{other:?}"),
-                    };
-                    let place = (GROUPS[*group], *topic, *index);
-                    self.ledger.fetched(place, told);
-                    if told.is_some_and(|offset| offset >= 0) {
-                        self.reach("offset fetched");
-                    }
-                }
-                if fetched
-                    .iter()
-                    .any(|(_, code)| *code == ErrorCode::UnstableOffsetCommit)
-                {
+                if self.fetch_offsets(*group) {
                     self.reach("unstable offset");
                 }
             }
@@ -573,6 +625,7 @@ impl Player {
                         self.reach(what);
                     }
                 }
+                self.note_forgotten();
                 let events = self.world.events[before..].iter();
                 let timed_out = |e: &&Event| matches!(e, Event::TransactionTimedOut { .. });
                 for _ in 0..events.filter(timed_out).count() {
@@ -614,13 +667,14 @@ impl Player {
             .map(|p| (p.producer_id, p.epoch));
         let before = self.world.events.len();
         if let Ok((producer_id, epoch)) = self.world.init(Some(IDS[id]), pair) {
-            self.sessions[id].push(Producer {
+            let session = Producer {
                 transactional_id: Some(IDS[id].to_owned()),
                 producer_id,
                 epoch,
                 version: if v2 { 12 } else { 9 },
                 transactional: true,
-            });
+            };
+            self.begin_session(id, session);
         }
         if self.world.events.len() > before {
             self.reach("fenced with an open transaction");
@@ -637,6 +691,7 @@ impl Player {
                 if self.world.records.len() == records {
                     self.reach("retried end");
                 } else {
+                    self.check_may_write(&p);
                     self.reach(if commit { "commit" } else { "abort" });
                     self.ledger.ended(IDS[id], commit);
                 }
@@ -646,7 +701,7 @@ impl Player {
                         epoch,
                         ..p
                     };
-                    self.sessions[id].push(next);
+                    self.begin_session(id, next);
                 }
             }
             Err(code) => self.reach_code(code),
@@ -674,10 +729,13 @@ impl Player {
         for (result, (key, sequence, id, value)) in produced.into_iter().zip(keys) {
             if let Ok(offset) = result {
                 self.ledger.written(id, offset, value, transaction);
+                let whose = (id, p.producer_id, p.epoch);
+                self.ledger.counted(whose, sequence, offset);
             }
             match result {
                 Ok(_) if !wrote => self.reach("duplicate"),
                 Ok(_) => {
+                    self.check_may_write(p);
                     let next = self.next_sequence.entry(key).or_default();
                     *next = (*next).max(sequence + 1);
                     let v2 = p.version >= 12 && p.transactional;
