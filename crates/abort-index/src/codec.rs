@@ -22,7 +22,7 @@ pub enum DecodeError {
     Version(i16),
     /// More or fewer bytes than the count says.
     Length,
-    /// An entry ends before it begins, or markers are not in order.
+    /// An entry ends before it begins or begins before 0, or markers are not in order.
     Order,
 }
 
@@ -111,7 +111,8 @@ impl AbortIndex {
                 .entries()
                 .last()
                 .is_none_or(|last| last.last_offset < txn.last_offset);
-            if txn.first_offset > txn.last_offset || !follows {
+            let is_range = (0..=txn.last_offset).contains(&txn.first_offset);
+            if !is_range || !follows {
                 return Err(DecodeError::Order);
             }
             index.push(txn);

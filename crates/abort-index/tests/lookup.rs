@@ -141,6 +141,8 @@ fn damaged_bytes_are_refused() {
     // The second entry's last offset, then its first.
     assert_eq!(changed(5 + 34 + 25, 5), Err(DecodeError::Order));
     assert_eq!(changed(5 + 34 + 17, 10), Err(DecodeError::Order));
+    // A negative first offset.
+    assert_eq!(changed(5 + 10, 0x80), Err(DecodeError::Order));
 }
 
 /// Transactions of overlapping lengths: each marker some offsets after the last, each first offset

@@ -217,6 +217,10 @@ pub fn decode_value(transactional_id: &str, value: &[u8]) -> Result<TxnMeta, Rec
         }
     }
     input.end()?;
+    // As in Kafka, which looks at partitions in other states only.
+    if meta.state == TxnState::Empty {
+        meta.partitions.clear();
+    }
     Ok(meta)
 }
 

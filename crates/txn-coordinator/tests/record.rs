@@ -108,6 +108,19 @@ fn an_empty_state_has_null_partitions_and_a_completed_one_an_empty_array() {
 }
 
 #[test]
+fn partitions_of_an_empty_state_are_not_looked_at() {
+    let meta = ongoing();
+    let mut value = encode_value(&meta);
+    // Version, producer id, epoch, timeout; then the status.
+    let status = 2 + 8 + 2 + 4;
+    assert_eq!(value[status], 1, "Ongoing");
+    value[status] = 0;
+    let read = decode_value(&meta.transactional_id, &value).unwrap();
+    assert_eq!(read.state, TxnState::Empty);
+    assert!(!meta.partitions.is_empty() && read.partitions.is_empty());
+}
+
+#[test]
 fn version_0_is_read() {
     let bytes = hex(concat!(
         "0000 0000000000000007 0001 0000ea60 01",

@@ -46,7 +46,10 @@ pub fn aborted(bytes: &[u8]) {
         assert_eq!(AbortIndex::decode(&index.encode()), Ok(index.clone()));
         // The tree finds what a look at each finds.
         let entries = index.entries();
-        let ranges = entries.iter().take(40).map(|at| (at.first_offset, at.last_offset));
+        let ranges = entries
+            .iter()
+            .take(40)
+            .map(|at| (at.first_offset, at.last_offset));
         for (from, to) in ranges.chain([(0, i64::MAX)]) {
             let found = index.lookup(from, to);
             let overlap = |txn: &&AbortedTxn| txn.last_offset >= from && txn.first_offset < to;
