@@ -480,10 +480,10 @@ impl Player {
                 }
             }
             Move::AddOffsets { id, who, group } => {
-                if let Some(p) = self.session(*id, *who) {
-                    if p.add_offsets(&mut self.world, GROUPS[*group]) == ErrorCode::None {
-                        self.check_may_write(&p);
-                    }
+                if let Some(p) = self.session(*id, *who)
+                    && p.add_offsets(&mut self.world, GROUPS[*group]) == ErrorCode::None
+                {
+                    self.check_may_write(&p);
                 }
             }
             Move::TxnOffsets {
