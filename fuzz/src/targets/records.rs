@@ -50,7 +50,7 @@ pub fn aborted(bytes: &[u8]) {
             .iter()
             .take(40)
             .map(|at| (at.first_offset, at.last_offset));
-        for (from, to) in ranges.chain([(0, i64::MAX)]) {
+        for (from, to) in ranges.filter(|(from, to)| from < to).chain([(0, i64::MAX)]) {
             let found = index.lookup(from, to);
             let overlap = |txn: &&AbortedTxn| txn.last_offset >= from && txn.first_offset < to;
             let searched: Vec<AbortedTxn> = entries.iter().filter(overlap).copied().collect();
