@@ -56,6 +56,7 @@ class Issuer(Openssl):
 
     def __init__(self, folder, name="issuer"):
         super().__init__(folder, name)
+        self.signed = []
         self.openssl("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out {name}.key")
         modulus = self.openssl("rsa -in {name}.key -noout -modulus").decode().strip().removeprefix("Modulus=")
         self.jwk = {
@@ -82,4 +83,5 @@ class Issuer(Openssl):
             # Clients refuse to send an empty signature.
             return f"{signed}.{base64url(b'none')}"
         signature = self.openssl("dgst -sha256 -sign {name}.key", given=signed.encode())
-        return f"{signed}.{base64url(signature)}"
+        self.signed.append(f"{signed}.{base64url(signature)}")
+        return self.signed[-1]

@@ -191,6 +191,9 @@ public class Program {
             settings.put("sasl.oauthbearer.token.endpoint.url", url);
             settings.put("sasl.login.callback.handler.class", security + "oauthbearer.OAuthBearerLoginCallbackHandler");
             settings.put("sasl.jaas.config", security + "oauthbearer.OAuthBearerLoginModule required;");
+            // Who is not let in any more hears of it when records have waited for so long.
+            settings.put("request.timeout.ms", "15000");
+            settings.put("delivery.timeout.ms", "20000");
         } else {
             String module = mechanism.equals("PLAIN") ? "plain.PlainLoginModule" : "scram.ScramLoginModule";
             settings.put("sasl.jaas.config", String.format("%s%s required username=\"%s\" password=\"%s\";", security, module,

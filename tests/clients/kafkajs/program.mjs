@@ -33,6 +33,9 @@ const shown = certificate && { cert: readFileSync(certificate), key: readFileSyn
 const security = { ...(ca && { ssl: { ca: [readFileSync(ca)], ...shown } }), ...(mechanism && { sasl }) }
 const kafka = new Kafka({
   ...security,
+  // How long before the end of a session it is renewed. By default ten seconds, more than some sessions here last; and
+  // brokers do not renew a session within a second of the last time.
+  reauthenticationThreshold: 1000,
   brokers: [process.argv[2]],
   logLevel: process.env.TIDEMARK_TEST_CLIENT_LOG ? logLevel.DEBUG : logLevel.ERROR,
   logCreator: () => ({ level, label, log }) => console.error(level, label, JSON.stringify(log)),
