@@ -30,7 +30,8 @@ pub fn moves(bytes: &[u8]) {
     };
     let setting = Setting {
         small_slots: setting & 1 != 0,
-        may_lose: setting & 2 != 0,
+        // A model that has lost something knows nothing any more: a quarter is enough.
+        may_lose: setting & 0x12 == 0x12,
         exclusive: setting & 4 != 0,
         renew_leases: setting & 8 != 0,
     };
