@@ -84,6 +84,12 @@ pub enum Move {
         id: usize,
         partitions: Vec<usize>,
     },
+    /// And what it has processed: its group's offsets.
+    Process {
+        id: usize,
+        group: usize,
+        partitions: Vec<usize>,
+    },
     Idempotent {
         partition: usize,
         back: i32,
@@ -164,7 +170,7 @@ pub fn a_move() -> impl Strategy<Value = Move> {
     let id = || 0..IDS.len();
     let group = || 0..GROUPS.len();
     // The last session mostly, or one before it.
-    let who = || prop_oneof![6 => Just(0usize), 1 => 1usize..3];
+    let who = || prop_oneof![4 => Just(0usize), 1 => 1usize..3];
     let partition = || 0usize..6;
     let partitions = || prop::collection::vec(0usize..6, 1..4);
     let topics = || prop::collection::btree_set(0usize..3, 1..3);
@@ -181,6 +187,8 @@ pub fn a_move() -> impl Strategy<Value = Move> {
         16 => (id(), who(), partitions(), back(), prop::bool::weighted(0.1))
             .prop_map(|(id, who, partitions, back, plain)| Move::Produce { id, who, partitions, back, plain }),
         12 => (id(), partitions()).prop_map(|(id, partitions)| Move::Write { id, partitions }),
+        4 => (id(), group(), partitions())
+            .prop_map(|(id, group, partitions)| Move::Process { id, group, partitions }),
         4 => (partition(), back()).prop_map(|(partition, back)| Move::Idempotent { partition, back }),
         2 => partition().prop_map(|partition| Move::NoProducer { partition }),
         1 => (partition(), 0i32..4)
@@ -493,22 +501,19 @@ impl Player {
                 partitions,
             } => {
                 if let Some(p) = self.session(*id, *who) {
-                    let offsets: Vec<_> = partitions
-                        .iter()
-                        .map(|p| (nth(*p).0, nth(*p).1, n as i64))
-                        .collect();
-                    let codes = p.commit_offsets(&mut self.world, GROUPS[*group], &offsets);
-                    let id = p.transactional_id.as_deref();
-                    for ((topic, index, offset), code) in offsets.iter().zip(&codes) {
-                        if *code == ErrorCode::None {
-                            let place = (GROUPS[*group], *topic, *index);
-                            self.ledger.offset(place, *offset, id);
-                        }
+                    self.txn_offsets(&p, *group, partitions, n);
+                }
+            }
+            Move::Process {
+                id,
+                group,
+                partitions,
+            } => {
+                if let Some(p) = self.session(*id, 0) {
+                    if p.dialect() == Dialect::V1 {
+                        p.add_offsets(&mut self.world, GROUPS[*group]);
                     }
-                    if codes.contains(&ErrorCode::None) {
-                        self.check_may_write(&p);
-                        self.reach("offsets in a transaction");
-                    }
+                    self.txn_offsets(&p, *group, partitions, n);
                 }
             }
             Move::End { id, who, commit } => self.end(*id, *who, *commit),
@@ -658,6 +663,25 @@ impl Player {
                 }
             }
             Move::Restart | Move::Capture { .. } => unreachable!("made by the caller"),
+        }
+    }
+
+    fn txn_offsets(&mut self, p: &Producer, group: usize, partitions: &[usize], n: usize) {
+        let offsets: Vec<_> = partitions
+            .iter()
+            .map(|p| (nth(*p).0, nth(*p).1, n as i64))
+            .collect();
+        let codes = p.commit_offsets(&mut self.world, GROUPS[group], &offsets);
+        let id = p.transactional_id.as_deref();
+        for ((topic, index, offset), code) in offsets.iter().zip(&codes) {
+            if *code == ErrorCode::None {
+                let place = (GROUPS[group], *topic, *index);
+                self.ledger.offset(place, *offset, id);
+            }
+        }
+        if codes.contains(&ErrorCode::None) {
+            self.check_may_write(p);
+            self.reach("offsets in a transaction");
         }
     }
 
