@@ -4,8 +4,8 @@
 //! A journal is a directory of **slots**: files of one size, filled with zeroes and synced before
 //! their first use, never renamed, recycled once a checkpoint no longer needs what is in them. The
 //! records that are queued at one moment form a **group**, written with one call and made durable
-//! with one sync while the next group gathers. A group starts on a fresh 4 KiB page, so bytes that
-//! were acknowledged are never written again.
+//! with one sync, beside which the next group is written and synced while another gathers. A group
+//! starts on a fresh 4 KiB page, so bytes that were acknowledged are never written again.
 //!
 //! | module      | question                                                            |
 //! |-------------|---------------------------------------------------------------------|
@@ -17,7 +17,8 @@
 //! | `prepare`   | how does a slot file come to be?                                    |
 //! | `begin`     | how does a journal begin that follows a lost one?                  |
 //! | `group`     | how do queued records become one write?                             |
-//! | `writer`    | when is what written, synced and confirmed?                         |
+//! | `writer`    | how does a group come to be, and where is it written?               |
+//! | `turns`     | when is it synced and confirmed, and by which thread?               |
 //! | `memory`    | what may a journal of several copies do to its owner? (for tests)    |
 //!
 //! Positions that leave this crate are logical ([`JournalIndex`]); byte positions (LSN) do not.
@@ -33,6 +34,7 @@ mod recover;
 mod scan;
 mod slot;
 mod space;
+mod turns;
 mod writer;
 
 use std::path::PathBuf;
@@ -143,7 +145,7 @@ pub struct After {
     pub tick: Tick,
 }
 
-/// What the journal tells its owner, in order, on the journal's own thread.
+/// What the journal tells its owner, in order, on a thread of the journal's, one at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum JournalEvent {
     /// Everything up to this record is durable.
@@ -221,7 +223,7 @@ pub trait Journal: Send + Sync {
 /// Counters since the start of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct JournalStats {
-    /// Groups of records written.
+    /// Groups of records that a writer has begun to write.
     pub groups: u64,
     /// Syncs for groups: as many as groups with [`SyncMode::Always`], fewer otherwise.
     pub syncs: u64,
@@ -229,5 +231,6 @@ pub struct JournalStats {
     pub other_syncs: u64,
     /// Bytes written for groups, page padding included.
     pub bytes: u64,
+    /// Records in those groups.
     pub records: u64,
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use tidemark_disk::Disk;
@@ -12,6 +13,7 @@ use tidemark_types::{JournalIndex, Tick};
 use crate::frame::{crc_of_pieces, group_bytes};
 use crate::slot::max_payload;
 use crate::space::Space;
+use crate::turns::{self, Landing};
 use crate::writer::Writer;
 use crate::{
     Admission, After, AppendRequest, Journal, JournalEvent, JournalOptions, JournalStats, Recovery,
@@ -38,14 +40,16 @@ pub(crate) enum Stop {
     Abandon,
 }
 
-/// What the owner, the writer thread and the preparer thread share.
+/// What the owner, the writer threads and the preparer thread share.
 pub(crate) struct Shared {
     pub epoch: u32,
     pub options: JournalOptions,
     pub disk: Arc<dyn Disk>,
     pub state: Mutex<State>,
-    /// The writer waits here when it has nothing to do or no slot.
+    /// Writers wait here when they have nothing to do or no slot.
     pub writer: Condvar,
+    /// The one with the pen waits here for what is in flight.
+    pub landed: Condvar,
     /// The preparer waits here.
     pub preparer: Condvar,
     pub groups: AtomicU64,
@@ -61,13 +65,30 @@ pub(crate) struct State {
     last_index: JournalIndex,
     last_tick: Tick,
     pub space: Space,
-    /// Events of others than the writer, which it passes on.
+    /// `None` while a writer thread has it.
+    pub pen: Option<Box<Writer>>,
+    /// What was written and is being synced, oldest first.
+    pub in_flight: VecDeque<Landing>,
+    /// Everything below this LSN is synced.
+    pub durable: u64,
+    /// The last record that is.
+    pub synced_index: JournalIndex,
+    /// Since when something is synced and no frame says so.
+    pub unmarked_since: Option<Instant>,
+    /// Events to be told, in order.
     pub notices: VecDeque<JournalEvent>,
+    /// Whom they are told; `None` while a writer thread is telling, and after the end.
+    pub events: Option<Box<dyn FnMut(JournalEvent) + Send>>,
     pub stop: Option<Stop>,
-    /// The writer thread has ended, in whatever way.
+    /// Nothing is written or confirmed any more, for whatever reason.
     pub writer_done: bool,
-    /// The writer waits and must be woken for a record. While it writes it looks by itself.
-    pub writer_idle: bool,
+    /// Writer threads that have not ended.
+    pub writers: usize,
+    /// Those that wait and must be woken for a record. The others look by themselves.
+    pub idle_writers: usize,
+    /// One was woken and has not looked yet.
+    pub writer_woken: bool,
+    pub landing_awaited: bool,
     /// Records up to here are to be synced as soon as may be.
     pub sync_wanted: JournalIndex,
     /// The preparer met what cannot be waited out: the journal stops.
@@ -76,7 +97,7 @@ pub(crate) struct State {
     pub asked_for_checkpoint: bool,
 }
 
-/// A running journal: a writer thread and a preparer thread. Dropping it without
+/// A running journal: its writer threads and a preparer thread. Dropping it without
 /// [`LocalJournal::shutdown`] is like a kill: what is not confirmed may be lost.
 pub struct LocalJournal {
     shared: Arc<Shared>,
@@ -85,10 +106,16 @@ pub struct LocalJournal {
 
 impl Recovery {
     /// Starts the journal and returns at once: a new directory's first slot is prepared in the
-    /// background while records queue. Events come on the writer's thread, so `events` must be
+    /// background while records queue. Events come on a writer's thread, so `events` must be
     /// quick and must not wait for the journal.
     pub fn start(self, events: Box<dyn FnMut(JournalEvent) + Send>) -> LocalJournal {
         let last_index = JournalIndex(self.next_index.0 - 1);
+        let hands = turns::hands(self.options.sync);
+        // Nobody else can have this disk's journal.
+        let owner = JournalEvent::Owner {
+            epoch: self.epoch,
+            floor: self.highest_tick,
+        };
         let shared = Arc::new(Shared {
             epoch: self.epoch,
             options: self.options,
@@ -98,15 +125,25 @@ impl Recovery {
                 last_index,
                 last_tick: self.highest_tick,
                 space: self.space,
-                notices: VecDeque::new(),
+                pen: None,
+                in_flight: VecDeque::new(),
+                durable: self.resume.prev_end,
+                synced_index: last_index,
+                unmarked_since: None,
+                notices: VecDeque::from([owner, JournalEvent::Lease { until: None }]),
+                events: Some(events),
                 stop: None,
                 writer_done: false,
-                writer_idle: false,
+                writers: hands,
+                idle_writers: 0,
+                writer_woken: false,
+                landing_awaited: false,
                 sync_wanted: JournalIndex(0),
                 failed: None,
                 asked_for_checkpoint: false,
             }),
             writer: Condvar::new(),
+            landed: Condvar::new(),
             preparer: Condvar::new(),
             groups: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
@@ -116,18 +153,21 @@ impl Recovery {
         });
         let writer = Writer::new(
             Arc::clone(&shared),
-            events,
             self.resume,
             self.epoch,
             self.may_have_lost,
             last_index,
             self.highest_tick,
         );
+        shared.state.lock().pen = Some(Box::new(writer));
         let for_preparer = Arc::clone(&shared);
-        let threads = vec![
-            spawn("journal-prepare", move || prepare::run(&for_preparer)),
-            spawn("journal-write", move || writer.run()),
-        ];
+        let mut threads = vec![spawn("journal-prepare", move || {
+            prepare::run(&for_preparer)
+        })];
+        threads.extend((0..hands).map(|hand| {
+            let shared = Arc::clone(&shared);
+            spawn("journal-write", move || turns::run(&shared, hand))
+        }));
         LocalJournal {
             shared,
             threads: Mutex::new(threads),
@@ -217,9 +257,9 @@ impl Journal for LocalJournal {
             request,
             payload_crc,
         });
-        if std::mem::take(&mut state.writer_idle) {
+        if state.wakes_writer() {
             drop(state);
-            self.shared.writer.notify_all();
+            self.shared.writer.notify_one();
         }
     }
 
@@ -265,6 +305,20 @@ impl Journal for LocalJournal {
 }
 
 impl State {
+    /// Whether a writer is to be woken for what was queued: one waits, and the pen is there for it.
+    pub(crate) fn wakes_writer(&mut self) -> bool {
+        let wakes = self.idle_writers > 0 && self.pen.is_some() && !self.writer_woken;
+        self.writer_woken |= wakes;
+        wakes
+    }
+
+    /// Has `SpaceFreed` told if it is owed.
+    pub(crate) fn tell_of_space(&mut self) {
+        if self.space.owes_space_freed() {
+            self.notices.push_back(JournalEvent::SpaceFreed);
+        }
+    }
+
     /// Forgets what is queued; called when the journal has failed or is abandoned.
     pub(crate) fn drop_queue(&mut self) {
         let payloads = self

@@ -1,20 +1,18 @@
-//! When is what written, synced and confirmed?
+//! How does a group come to be, and where is it written?
 //!
-//! One thread takes all that is queued, writes it with one call, syncs once, confirms, and looks
-//! again; meanwhile the next group gathers. It waits only when nothing is queued. After a failed
-//! write or sync it stops for good: a second sync could succeed without having written anything.
+//! The thread that has the pen takes all that is queued and writes it with one call, each group after
+//! the one before. Then it gives the pen back and syncs what it wrote (`turns`).
 //!
 //! In the weak modes a group of which nothing must be synced is told of when it is written, and
 //! synced later with those that follow it. Until then the next group may begin on its last page:
 //! what was confirmed is never written again, what was not may be lost with or without that.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use parking_lot::MutexGuard;
+use tidemark_disk::{DiskFile, OpenMode};
 use tidemark_types::{JournalIndex, Tick};
 
 use crate::frame::{
@@ -25,21 +23,26 @@ use crate::group::Group;
 use crate::local::{Queued, Shared, State, Stop};
 use crate::recover::Resume;
 use crate::slot::{SlotFile, SlotHeader, records_end, write_header};
+use crate::turns::{Failure, Flight, Landing, failure, hands};
 use crate::{JournalEvent, SyncMode};
 
 /// Largest group. More in one sync gains little and keeps the first records waiting.
 const GROUP_BYTES_MAX: u64 = 8 << 20;
 
 struct Current {
-    slot: SlotFile,
+    slot: Arc<SlotFile>,
+    /// The file, opened for each thread: only on a handle of its own does each sync hear of an error of
+    /// what it was to write. An error is told once on a handle, perhaps to another's sync that ends
+    /// first. (Shorter when a handle could not be had.)
+    handles: Vec<Arc<dyn DiskFile>>,
     header: SlotHeader,
     /// Where the next group goes: a page, or the end of a group that is not synced.
     pos: u64,
 }
 
+/// The pen: who has it writes.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    events: Box<dyn FnMut(JournalEvent) + Send>,
     current: Option<Current>,
     /// Taken from the queue, not yet written.
     todo: VecDeque<Queued>,
@@ -47,8 +50,6 @@ pub(crate) struct Writer {
     epoch: u32,
     /// What an earlier run may have lost is not made good yet, as of the last frame.
     unsettled: bool,
-    /// The last record that is synced.
-    synced_index: JournalIndex,
     /// Of the last record written.
     last_index: JournalIndex,
     last_tick: Tick,
@@ -56,14 +57,12 @@ pub(crate) struct Writer {
     chain: u32,
     /// LSN of the end of the last frame.
     end: u64,
-    /// Everything below this LSN is synced.
+    /// Everything below this LSN is synced; as of the last look.
     durable: u64,
     prev_use: u64,
     next_use: u64,
     next_lsn: u64,
-    /// A group was synced and no frame says so yet.
-    unmarked: bool,
-    /// Since when something is written and not synced.
+    /// Since when something is written of which no sync has begun.
     unsynced_since: Option<Instant>,
     /// Nothing was written by this run: the next start would take the end before it for its own.
     first_of_run: bool,
@@ -72,16 +71,26 @@ pub(crate) struct Writer {
     ended_clean: bool,
 }
 
-/// The journal cannot go on: what to tell the owner.
-struct Failure(String);
-
-enum Work {
+/// What there is to do with the pen.
+pub(crate) enum Work {
     Records,
     Sync,
     Mark,
     CleanEnd,
-    Nothing,
+    End,
     Fail(String),
+    /// Nothing, for so long unless something comes.
+    Wait(Option<Duration>),
+}
+
+/// What became of a group.
+pub(crate) enum Written {
+    /// It is on its way to the disk, and counts when that is done.
+    InFlight(Flight),
+    /// It counts already, and is synced later.
+    Told,
+    /// Shut down while waiting for a slot.
+    NoSlot,
 }
 
 enum Slot {
@@ -93,7 +102,6 @@ enum Slot {
 impl Writer {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        events: Box<dyn FnMut(JournalEvent) + Send>,
         resume: Resume,
         epoch: u32,
         unsettled: bool,
@@ -101,12 +109,14 @@ impl Writer {
         last_tick: Tick,
     ) -> Writer {
         let ended_clean = resume.current.is_some();
-        let current = resume
-            .current
-            .map(|(slot, header, pos)| Current { slot, header, pos });
+        let current = resume.current.map(|(slot, header, pos)| Current {
+            handles: handles(&shared, &slot),
+            slot: Arc::new(slot),
+            header,
+            pos,
+        });
         Writer {
             shared,
-            events,
             current,
             todo: VecDeque::new(),
             group: Group::default(),
@@ -114,14 +124,12 @@ impl Writer {
             unsettled,
             last_index,
             last_tick,
-            synced_index: last_index,
             chain: resume.chain,
             end: resume.prev_end,
             durable: resume.prev_end,
             prev_use: resume.prev_use,
             next_use: resume.next_use,
             next_lsn: resume.next_lsn,
-            unmarked: false,
             unsynced_since: None,
             first_of_run: true,
             group_must_sync: false,
@@ -129,89 +137,43 @@ impl Writer {
         }
     }
 
-    /// The writer thread.
-    pub(crate) fn run(mut self) {
-        // Nobody else can have this disk's journal.
-        (self.events)(JournalEvent::Owner {
-            epoch: self.epoch,
-            floor: self.last_tick,
-        });
-        (self.events)(JournalEvent::Lease { until: None });
-        let ended = self.write_until_stopped();
-        let mut state = self.shared.state.lock();
-        state.writer_done = true;
-        state.drop_queue();
-        drop(state);
-        self.shared.preparer.notify_all();
-        if let Err(Failure(message)) = ended {
-            tracing::error!("{message}");
-            (self.events)(JournalEvent::Failed { message });
+    /// What there is to do.
+    pub(crate) fn next_work(&mut self, state: &mut State) -> Work {
+        self.durable = state.durable;
+        self.todo.extend(state.queue.drain(..));
+        if state.stop == Some(Stop::Abandon) {
+            return Work::End;
+        }
+        if let Some(message) = state.failed.take() {
+            return Work::Fail(message);
+        }
+        if !self.todo.is_empty() {
+            return Work::Records;
+        }
+        let sync_wanted = state.sync_wanted > state.synced_index || state.stop.is_some();
+        let due_in = self.sync_due_in();
+        if self.unsynced_since.is_some() && (sync_wanted || due_in == Some(Duration::ZERO)) {
+            return Work::Sync;
+        }
+        if !state.in_flight.is_empty() {
+            // Who lands the last one looks again.
+            return Work::Wait(None);
+        }
+        if state.stop == Some(Stop::Drain) {
+            return Work::CleanEnd;
+        }
+        let mark_in = (state.unmarked_since)
+            .filter(|_| self.unsynced_since.is_none())
+            .map(|since| (self.shared.options.mark_after).saturating_sub(since.elapsed()));
+        match due_in.or(mark_in) {
+            Some(Duration::ZERO) => Work::Mark,
+            wait => Work::Wait(wait),
         }
     }
 
-    fn write_until_stopped(&mut self) -> Result<(), Failure> {
-        loop {
-            match self.next_work() {
-                Work::Records => {
-                    if matches!(self.write_group()?, Slot::None) {
-                        return Ok(());
-                    }
-                }
-                Work::Sync => self.sync_written()?,
-                Work::Mark => self.write_mark()?,
-                Work::CleanEnd => return self.write_clean_end(),
-                Work::Nothing => return Ok(()),
-                Work::Fail(message) => return Err(Failure(message)),
-            }
-        }
-    }
-
-    /// Waits for something to do.
-    fn next_work(&mut self) -> Work {
-        let shared = Arc::clone(&self.shared);
-        let mut state = shared.state.lock();
-        loop {
-            self.pass_on_notices(&mut state);
-            self.todo.extend(state.queue.drain(..));
-            if state.stop == Some(Stop::Abandon) {
-                return Work::Nothing;
-            }
-            if let Some(message) = state.failed.take() {
-                return Work::Fail(message);
-            }
-            if !self.todo.is_empty() {
-                return Work::Records;
-            }
-            let sync_wanted = state.sync_wanted > self.synced_index || state.stop.is_some();
-            let due_in = self.sync_due_in();
-            if self.unsynced_since.is_some() && (sync_wanted || due_in == Some(Duration::ZERO)) {
-                return Work::Sync;
-            }
-            if state.stop == Some(Stop::Drain) {
-                return Work::CleanEnd;
-            }
-            state.writer_idle = true;
-            let mark_in = (self.unmarked && self.unsynced_since.is_none())
-                .then_some(shared.options.mark_after);
-            match due_in.or(mark_in) {
-                None => shared.writer.wait(&mut state),
-                Some(timeout) => {
-                    let waited = shared.writer.wait_for(&mut state, timeout);
-                    let nothing_else = state.queue.is_empty() && state.stop.is_none();
-                    if waited.timed_out() && due_in.is_none() && nothing_else {
-                        state.writer_idle = false;
-                        return Work::Mark;
-                    }
-                }
-            }
-            state.writer_idle = false;
-        }
-    }
-
-    fn pass_on_notices(&mut self, state: &mut MutexGuard<'_, State>) {
-        while let Some(event) = state.notices.pop_front() {
-            MutexGuard::unlocked(state, || (self.events)(event));
-        }
+    /// Records are left that did not fit into the group.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.todo.is_empty()
     }
 
     /// How long what is written may still wait for its sync; `None` when nothing waits, or waits for
@@ -230,16 +192,19 @@ impl Writer {
             || self.group_must_sync
             || self.first_of_run
             || self.sync_due_in() == Some(Duration::ZERO)
-            || self.shared.state.lock().sync_wanted > self.synced_index
+            || {
+                let state = self.shared.state.lock();
+                state.sync_wanted > state.synced_index
+            }
     }
 
-    /// Writes, syncs and confirms as much of `todo` as one group takes.
-    fn write_group(&mut self) -> Result<Slot, Failure> {
+    /// Writes as much of `todo` as one group takes. `hand`: which thread will sync it.
+    pub(crate) fn write_group(&mut self, hand: usize) -> Result<Written, Failure> {
         if self.build_group() == 0 {
             // What is in a slot is synced before the next one's header says where it ends.
             self.sync_written()?;
             if matches!(self.take_slot()?, Slot::None) {
-                return Ok(Slot::None);
+                return Ok(Written::NoSlot);
             }
             let records = self.build_group();
             assert!(records > 0, "an admitted record fits into a new slot");
@@ -252,57 +217,56 @@ impl Writer {
             .map(|queued| group_bytes(queued.request.payload_bytes()))
             .sum();
         let syncs = self.syncs_group();
-        let bytes = self.write_built(syncs)?;
-        self.first_of_run = false;
-        let shared = &self.shared;
+        let shared = Arc::clone(&self.shared);
         shared.groups.fetch_add(1, Relaxed);
+        shared.records.fetch_add(records as u64, Relaxed);
+        let bytes = self.write_built()?;
+        self.first_of_run = false;
+        self.ended_clean = false;
         shared.syncs.fetch_add(u64::from(syncs), Relaxed);
         shared.bytes.fetch_add(bytes, Relaxed);
-        shared.records.fetch_add(records as u64, Relaxed);
-        let space_freed = {
-            let mut state = shared.state.lock();
-            state.space.dequeue(queued);
-            state.space.owes_space_freed()
-        };
-        self.ended_clean = false;
-        let (index, tick) = (self.last_index, self.last_tick);
         if syncs {
-            self.unmarked = true;
-            (self.events)(JournalEvent::Confirmed { index, tick });
-        } else {
-            (self.events)(JournalEvent::Written { index, tick });
+            return Ok(Written::InFlight(self.take_off(hand, queued, true)));
         }
-        if space_freed {
-            (self.events)(JournalEvent::SpaceFreed);
-        }
-        Ok(Slot::Ready)
+        let (index, tick) = (self.last_index, self.last_tick);
+        let mut state = shared.state.lock();
+        state.space.dequeue(queued);
+        (state.notices).push_back(JournalEvent::Written { index, tick });
+        state.tell_of_space();
+        Ok(Written::Told)
     }
 
-    /// Makes what was written durable, and tells.
+    /// A sync of all that is written begins now: what comes next is on a fresh page, as confirmed bytes
+    /// are never written again. `tells`: there are records in it that nobody was told are durable.
+    pub(crate) fn take_off(&mut self, hand: usize, queued: u64, tells: bool) -> Flight {
+        let current = self.current.as_mut().expect("something was written");
+        current.pos = current.pos.next_multiple_of(PAGE);
+        self.unsynced_since = None;
+        Flight {
+            handle: current.handles.get(hand).cloned(),
+            slot: Arc::clone(&current.slot),
+            pos: current.pos,
+            landing: Landing {
+                index: self.last_index,
+                tick: self.last_tick,
+                end: self.end,
+                queued,
+                tells,
+                synced: false,
+            },
+        }
+    }
+
+    /// Makes everything that was written durable, and tells.
     fn sync_written(&mut self) -> Result<(), Failure> {
-        if self.unsynced_since.is_none() {
-            return Ok(());
-        }
-        self.sync_current()?;
-        self.shared.syncs.fetch_add(1, Relaxed);
-        self.unmarked = true;
-        (self.events)(JournalEvent::Confirmed {
-            index: self.last_index,
-            tick: self.last_tick,
-        });
-        Ok(())
-    }
-
-    fn sync_current(&mut self) -> Result<(), Failure> {
-        if let Some(current) = &mut self.current {
-            let synced = current.slot.file.sync_data();
-            synced.map_err(|e| failure("sync of", &current.slot, current.pos, &e))?;
-            // Confirmed bytes are never written again.
-            current.pos = current.pos.next_multiple_of(PAGE);
+        let shared = Arc::clone(&self.shared);
+        shared.wait_for_landings()?;
+        if self.unsynced_since.is_some() {
+            shared.syncs.fetch_add(1, Relaxed);
+            let flight = self.take_off(0, 0, true);
+            shared.fly(flight)?;
         }
         self.durable = self.end;
-        self.synced_index = self.last_index;
-        self.unsynced_since = None;
         Ok(())
     }
 
@@ -357,8 +321,8 @@ impl Writer {
         records
     }
 
-    /// Puts what `group` holds on the disk; returns the bytes.
-    fn write_built(&mut self, sync: bool) -> Result<u64, Failure> {
+    /// Writes what `group` holds; returns the bytes.
+    fn write_built(&mut self) -> Result<u64, Failure> {
         let frames = self.group.bytes();
         self.group.finish();
         let current = self.current.as_mut().expect("a group is built in a slot");
@@ -377,9 +341,6 @@ impl Writer {
         let written = slot.file.write_vectored_at(&self.group.slices(), pos);
         written.map_err(|e| failure("write to", slot, pos, &e))?;
         self.unsynced_since.get_or_insert_with(Instant::now);
-        if sync {
-            self.sync_current()?;
-        }
         Ok(bytes)
     }
 
@@ -406,10 +367,11 @@ impl Writer {
             payload_len: 0,
         };
         self.chain = self.group.push(&header, &[], None);
-        self.write_built(true)?;
+        self.write_built()?;
         self.first_of_run = false;
         self.shared.other_syncs.fetch_add(1, Relaxed);
-        Ok(())
+        let flight = self.take_off(0, 0, false);
+        Arc::clone(&self.shared).fly(flight)
     }
 
     fn room(&self) -> u64 {
@@ -418,8 +380,9 @@ impl Writer {
             .map_or(0, |current| current.slot.bytes - current.pos)
     }
 
-    fn write_mark(&mut self) -> Result<(), Failure> {
-        self.unmarked = false;
+    /// Nothing is in flight.
+    pub(crate) fn write_mark(&mut self) -> Result<(), Failure> {
+        self.shared.state.lock().unmarked_since = None;
         // The last page is the clean end's.
         if self.room() >= 2 * PAGE {
             self.write_control(KIND_MARK)?;
@@ -427,7 +390,8 @@ impl Writer {
         Ok(())
     }
 
-    fn write_clean_end(&mut self) -> Result<(), Failure> {
+    /// Nothing is in flight.
+    pub(crate) fn write_clean_end(&mut self) -> Result<(), Failure> {
         if !self.ended_clean && self.room() >= PAGE {
             self.write_control(KIND_CLEAN_END)?;
         }
@@ -440,12 +404,12 @@ impl Writer {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.state.lock();
         let slot = loop {
-            self.pass_on_notices(&mut state);
+            shared.tell(&mut state);
             if state.stop == Some(Stop::Abandon) {
                 return Ok(Slot::None);
             }
             if let Some(message) = state.failed.take() {
-                return Err(Failure(message));
+                return Err(Failure::Message(message));
             }
             if let Some(slot) = state.space.take_free(first_index) {
                 break slot;
@@ -457,9 +421,7 @@ impl Writer {
                     return Ok(Slot::None);
                 }
                 if !std::mem::replace(&mut state.asked_for_checkpoint, true) {
-                    MutexGuard::unlocked(&mut state, || {
-                        (self.events)(JournalEvent::NeedCheckpoint);
-                    });
+                    state.notices.push_back(JournalEvent::NeedCheckpoint);
                     continue;
                 }
             }
@@ -472,7 +434,9 @@ impl Writer {
         shared.preparer.notify_all();
         self.begin(slot, first_index, released)?;
         if needs_checkpoint {
-            (self.events)(JournalEvent::NeedCheckpoint);
+            let mut state = shared.state.lock();
+            state.notices.push_back(JournalEvent::NeedCheckpoint);
+            shared.tell(&mut state);
         }
         Ok(Slot::Ready)
     }
@@ -506,9 +470,11 @@ impl Writer {
         self.next_lsn += slot.bytes;
         self.end = header.first_lsn + PAGE;
         self.durable = self.end;
+        self.shared.state.lock().durable = self.durable;
         self.ended_clean = false;
         self.current = Some(Current {
-            slot,
+            handles: handles(&self.shared, &slot),
+            slot: Arc::new(slot),
             header,
             pos: PAGE,
         });
@@ -516,11 +482,11 @@ impl Writer {
     }
 }
 
-fn failure(what: &str, slot: &SlotFile, pos: u64, e: &io::Error) -> Failure {
-    Failure(format!(
-        "journal: {what} {} at position {pos} failed: {e}. The journal has stopped: what was not \
-         acknowledged is not durable, and no more is accepted. Check the disk (the kernel log says \
-         more), then start again: every acknowledged record is kept",
-        slot.path.display()
-    ))
+/// A handle for each thread. Where there is none to be had, a thread syncs with the pen in hand.
+fn handles(shared: &Shared, slot: &SlotFile) -> Vec<Arc<dyn DiskFile>> {
+    let another = |_| shared.disk.open(&slot.path, OpenMode::ReadWrite).ok();
+    let more = (1..hands(shared.options.sync)).map_while(another);
+    std::iter::once(Arc::clone(&slot.file))
+        .chain(more)
+        .collect()
 }

@@ -326,17 +326,19 @@ fn a_tail_torn_at_any_byte_is_cut_cleanly() {
     disk.hold_syncs();
     running.append(&payload(2, 50));
     disk.wait_for_held_syncs(1);
-    for index in 3..=5 {
+    running.append(&payload(3, 50));
+    disk.wait_for_held_syncs(2);
+    for index in 4..=6 {
         assert_eq!(index, running.next_index);
         running.append(&Bytes::from(vec![index as u8; 152]));
     }
     disk.release_syncs();
-    running.confirmed(5).unwrap();
+    running.confirmed(6).unwrap();
     drop(running);
-    // Page 0 is the header, 1 and 2 records 1 and 2, 3 the last group of 3 records.
+    // Page 0 is the header, 1 to 3 records 1 to 3, 4 the last group of 3 records.
     let path = slot_path(0);
     let whole = tidemark_disk::read_all(&disk, &path).unwrap();
-    let group = 3 * 4096;
+    let group = 4 * 4096;
     let frame = 88 + 152;
     for torn in 0..=3 * frame {
         let disk = SimDisk::new(torn as u64);
@@ -345,7 +347,7 @@ fn a_tail_torn_at_any_byte_is_cut_cleanly() {
         plant(&disk, &path, &bytes);
         let running = start(&disk);
         let intact = torn / frame;
-        assert_eq!(running.recovered.len(), 2 + intact, "torn at {torn}");
+        assert_eq!(running.recovered.len(), 3 + intact, "torn at {torn}");
         assert_eq!((running.epoch, running.clean), (1, false));
         // Before its header is whole, a frame may or may not be told from what was there before.
         if torn % frame >= 88 {

@@ -13,6 +13,10 @@ const EIO: i32 = 5;
 /// ENOSPC of Linux.
 const ENOSPC: i32 = 28;
 
+pub(super) fn eio() -> io::Error {
+    io::Error::from_raw_os_error(EIO)
+}
+
 pub(super) fn enospc() -> io::Error {
     io::Error::from_raw_os_error(ENOSPC)
 }
@@ -84,11 +88,7 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn check_power(&self) -> io::Result<()> {
-        if self.powered_off {
-            Err(io::Error::from_raw_os_error(EIO))
-        } else {
-            Ok(())
-        }
+        if self.powered_off { Err(eio()) } else { Ok(()) }
     }
 
     pub(super) fn step(&mut self) {
@@ -158,7 +158,8 @@ impl SimDisk {
     }
 
     /// The next file sync fails with `errno`; what it should have made durable then reads well
-    /// until the next crash, and is gone after it.
+    /// until the next crash, and is gone after it. The next sync on another handle of the file that is
+    /// open by then fails with EIO.
     pub fn fail_next_sync(&self, errno: i32) {
         self.fail_sync_after(0, errno);
     }

@@ -58,6 +58,8 @@ pub(super) struct Inode {
     pub(super) links: u32,
     /// Open handles.
     pub(super) handles: u32,
+    /// Syncs that failed: each handle that was open then hears of it at its next one.
+    pub(super) failures: u64,
 }
 
 impl Inode {

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::rngs::StdRng;
@@ -286,7 +287,9 @@ impl Disk for SimDisk {
             }
         };
         state.inode(ino).handles += 1;
+        let told_failures = AtomicU64::new(state.inode(ino).failures);
         Ok(Arc::new(SimFile {
+            told_failures,
             disk: self.clone(),
             path: path.to_path_buf(),
             ino,
@@ -441,6 +444,8 @@ struct SimFile {
     path: PathBuf,
     ino: Ino,
     writable: bool,
+    /// Failures of the file that this handle has told of.
+    told_failures: AtomicU64,
 }
 
 impl SimFile {
@@ -522,8 +527,16 @@ impl DiskFile for SimFile {
         state.faults.check_power()?;
         let Faults { syncs, hit, .. } = &mut state.faults;
         if let Err(e) = syncs.take_on(&self.path, hit) {
-            state.inode(self.ino).drop_dirty();
+            let inode = state.inode(self.ino);
+            inode.drop_dirty();
+            inode.failures += 1;
+            self.told_failures.store(inode.failures, Relaxed);
             return Err(e);
+        }
+        // As Linux does: each handle tells once, and one that has told does not know any more.
+        let failures = state.inode(self.ino).failures;
+        if self.told_failures.swap(failures, Relaxed) != failures {
+            return Err(faults::eio());
         }
         if !state.faults.never_sync {
             state.inode(self.ino).sync();
