@@ -232,7 +232,7 @@ fn prewritten(path: &Path) -> Arc<dyn DiskFile> {
     file
 }
 
-/// Appends to files as write-behind does (space first, 4 MiB a write, which then goes to the disk in pieces), and every
+/// Appends to files as write-behind does (space for 4 MiB first, which is written and sent to the disk in pieces), and every
 /// second, as a checkpoint does, syncs them, writes a file of 1 MiB under another name, syncs and renames it.
 fn write_behind(dir: &Path, mb_per_s: u64, stop: &AtomicBool, written: &AtomicU64) {
     std::fs::create_dir_all(dir).expect("a directory");
@@ -255,9 +255,10 @@ fn write_behind(dir: &Path, mb_per_s: u64, stop: &AtomicBool, written: &AtomicU6
             file.set_len(0).expect("a shorter file");
         }
         file.allocate(at, piece.len() as u64).expect("space");
-        file.write_at(&piece, at).expect("a write");
         for to_disk in (at..at + piece.len() as u64).step_by(TO_DISK_BYTES as usize) {
             std::thread::sleep(Duration::from_secs_f64(TO_DISK_BYTES as f64 / 256e6));
+            let written = &piece[..TO_DISK_BYTES as usize];
+            file.write_at(written, to_disk).expect("a write");
             file.begin_write_back(to_disk, TO_DISK_BYTES);
         }
         at += piece.len() as u64;

@@ -2,7 +2,7 @@
 //! checkpoint names them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,16 +21,18 @@ use crate::{LogError, LogStore, PartitionLog, TailBatch, TickIndexHeader, seal};
 /// file system costs less, although it writes out what else is dirty there.
 const SYNC_EACH_UP_TO: usize = 48;
 
-/// The system is asked to write so much to the disk at a time: a sync of the journal may have to
-/// wait behind one piece.
+/// So much is written and sent to the disk at a time: a sync of the journal may have to wait behind
+/// one piece, and for the core on which the system takes it over, which for several megabytes in one
+/// call can be 10 ms.
 const PIECE_BYTES: u64 = 256 << 10;
-/// What is less than this waits for the next sync.
+/// What is less than this is written at once and waits for the next sync.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 
 /// What write-behind does beside others, who must not wait for it.
 pub trait Beside: Send + Sync {
-    /// Asked before each piece of so many bytes that is to go to the disk: waits for its turn. False
-    /// when there is no time for that; the next sync then writes what is left.
+    /// Asked before each piece of so many bytes that is written and sent to the disk: waits for its
+    /// turn. False when there is no time for that; the rest is then written without waiting, and sent
+    /// to the disk by the next sync.
     fn wait_for_turn(&self, bytes: u64) -> bool;
     /// The tail has become shorter, perhaps in the middle of a flush.
     fn room_made(&self);
@@ -378,7 +380,7 @@ impl WriteBehind {
         let tick_position = entry_position(start.entries);
         log_file
             .allocate(start.log_bytes, end.log_bytes - start.log_bytes)
-            .and_then(|()| log_file.write_vectored_at(&slices, start.log_bytes))
+            .and_then(|()| self.write_beside(&*log_file, &slices, start.log_bytes))
             .map_err(|e| LogError::io(&log_path, e))?;
         tick_file
             .allocate(tick_position, entries.len() as u64)
@@ -394,7 +396,31 @@ impl WriteBehind {
         drop(dirty);
         if let Some(beside) = &self.beside {
             beside.room_made();
-            begin_write_back(&**beside, &*log_file, start.log_bytes, end.log_bytes);
+        }
+        Ok(())
+    }
+
+    /// Writes `slices` from position `at` with regard to others.
+    fn write_beside(
+        &self,
+        file: &dyn DiskFile,
+        slices: &[IoSlice<'_>],
+        mut at: u64,
+    ) -> io::Result<()> {
+        let bytes: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
+        let beside = self.beside.as_ref().filter(|_| bytes >= PIECE_BYTES_MIN);
+        let Some(beside) = beside else {
+            return file.write_vectored_at(slices, at);
+        };
+        let mut has_time = true;
+        for piece in pieces(slices, PIECE_BYTES as usize) {
+            let bytes = piece.iter().map(|slice| slice.len() as u64).sum();
+            has_time = has_time && beside.wait_for_turn(bytes);
+            file.write_vectored_at(&piece, at)?;
+            if has_time {
+                file.begin_write_back(at, bytes);
+            }
+            at += bytes;
         }
         Ok(())
     }
@@ -426,17 +452,26 @@ impl WriteBehind {
     }
 }
 
-/// Lets what was written go to the disk piece by piece.
-fn begin_write_back(beside: &dyn Beside, file: &dyn DiskFile, from: u64, end: u64) {
-    let mut at = from;
-    while end - from >= PIECE_BYTES_MIN && at < end {
-        let piece = PIECE_BYTES.min(end - at);
-        if !beside.wait_for_turn(piece) {
-            return;
+/// The bytes of `slices` in pieces of `piece_bytes`; the last one may be shorter.
+fn pieces<'a>(slices: &'a [IoSlice<'a>], piece_bytes: usize) -> Vec<Vec<IoSlice<'a>>> {
+    let mut pieces: Vec<Vec<IoSlice<'a>>> = Vec::new();
+    let mut room = 0;
+    for slice in slices {
+        let mut rest = &slice[..];
+        while !rest.is_empty() {
+            if room == 0 {
+                pieces.push(Vec::new());
+                room = piece_bytes;
+            }
+            let (head, tail) = rest.split_at(room.min(rest.len()));
+            if let Some(piece) = pieces.last_mut() {
+                piece.push(IoSlice::new(head));
+            }
+            room -= head.len();
+            rest = tail;
         }
-        file.begin_write_back(at, piece);
-        at += piece;
     }
+    pieces
 }
 
 impl PartitionLog {
