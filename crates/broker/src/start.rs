@@ -452,7 +452,7 @@ impl Drop for StopOwner {
     }
 }
 
-/// Held by the journal's event handler, which lives and dies with the writer's thread: if that
+/// Held by the journal's event handler, which lives and dies with its writer threads: if one
 /// panics, nothing will be confirmed any more, and clients must not be left to wait.
 struct WriterGuard {
     front: Arc<Front>,

@@ -87,8 +87,8 @@ pub struct JournalOptions {
     pub budget_bytes: u64,
     /// Which journal this is. Slots of another one are refused.
     pub journal_id: [u8; 16],
-    /// After this long without a record a mark says that the last group was synced, so that damage
-    /// to it can be told from a torn write. Not a delay of anything.
+    /// After this long without a record a mark says that the last groups were synced, so that damage
+    /// to them can be told from a torn write. Not a delay of anything.
     pub mark_after: Duration,
     /// When what was written is synced.
     pub sync: SyncMode,

@@ -80,7 +80,8 @@ pub(crate) struct State {
     /// Whom they are told; `None` while a writer thread is telling, and after the end.
     pub events: Option<Box<dyn FnMut(JournalEvent) + Send>>,
     pub stop: Option<Stop>,
-    /// Nothing is written or confirmed any more, for whatever reason.
+    /// Nothing is confirmed any more, for whatever reason, and no writer begins another group; one
+    /// that is being written may still reach the disk.
     pub writer_done: bool,
     /// Writer threads that have not ended.
     pub writers: usize,
@@ -208,12 +209,16 @@ impl LocalJournal {
     fn stop(&self, how: Stop) {
         self.shared.state.lock().stop.get_or_insert(how);
         self.shared.writer.notify_all();
-        for thread in std::mem::take(&mut *self.threads.lock()) {
-            // The last handle may be dropped by an event, on the writer's own thread.
-            if thread.thread().id() != thread::current().id() {
-                // A panic in there has been reported by the thread itself.
-                let _ = thread.join();
-            }
+        let threads = std::mem::take(&mut *self.threads.lock());
+        // The last handle may be dropped by an event, on a thread of the journal's own: the others may
+        // wait for what that one does next.
+        let own = |thread: &JoinHandle<()>| thread.thread().id() == thread::current().id();
+        if threads.iter().any(own) {
+            return;
+        }
+        for thread in threads {
+            // A panic in there has been reported by the thread itself.
+            let _ = thread.join();
         }
     }
 }
@@ -258,7 +263,8 @@ impl Journal for LocalJournal {
             payload_crc,
         });
         if state.wakes_writer() {
-            drop(state);
+            // Under the lock: the pen is there, so that nobody waits with it for a slot, and the one
+            // that is woken is one that waits for records.
             self.shared.writer.notify_one();
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The use with the highest number is the last one, and every header names the use before it. Where
 //! a slot's header says the use before it ends, that use must be intact up to there. Only the last
-//! use may end in broken bytes: those of a write that no sync had completed. They are cut; if
+//! use may end in broken bytes: those of writes that were not confirmed. They are cut; if
 //! anything intact says that they had been synced, nothing is cut and the start is refused.
 
 use std::collections::BTreeMap;
@@ -155,7 +155,7 @@ pub fn recover(
         });
     }
     let clean = cut.is_none() && cursor.last_kind == Some(KIND_CLEAN_END);
-    make_durable(&last, &cursor, clean)?;
+    make_durable(&last, &cursor)?;
     if let Some(cut) = &cut {
         tracing::warn!(
             file = %cut.file.display(), position = cut.position, bytes = cut.bytes,
@@ -223,15 +223,11 @@ pub fn oldest_index(
 
 /// What was accepted is synced: a killed process may have left it in the page cache only. What nothing
 /// says of that it was synced is written again before: after a sync that failed the page cache takes
-/// it for written, and a sync alone would do nothing.
-fn make_durable(last: &Used, cursor: &Cursor, clean: bool) -> Result<(), JournalError> {
+/// it for written, and a sync alone would do nothing. That goes for a clean end as well.
+fn make_durable(last: &Used, cursor: &Cursor) -> Result<(), JournalError> {
     let slot = &last.slot;
     let mut pos = (cursor.durable - last.header.first_lsn).next_multiple_of(PAGE);
-    let end = if clean {
-        pos
-    } else {
-        cursor.pos.next_multiple_of(PAGE)
-    };
+    let end = cursor.pos.next_multiple_of(PAGE);
     let mut bytes = vec![0; scan::CHUNK];
     while pos < end {
         let len = bytes.len().min((end - pos) as usize);

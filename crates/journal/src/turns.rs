@@ -3,8 +3,8 @@
 //! With [`SyncMode::Always`] two threads take turns: one takes the pen, writes all that is queued, gives
 //! the pen back and syncs. Meanwhile the other may write the next group and sync it: a disk does two
 //! syncs in less than twice the time of one, and what must be done before a write and after a sync costs
-//! the disk nothing. What comes while both sync gathers for the group after. A thread waits only when
-//! there is nothing to do.
+//! the disk nothing. What comes while both are in flight gathers for the group after, also while the
+//! later one has landed and the earlier has not.
 //!
 //! A group counts when its own sync has ended and those of all groups before it ([`Shared::land`]): a
 //! later group whose sync ends first waits for the earlier. No frame says that a group was synced before
@@ -191,9 +191,7 @@ impl Shared {
     fn put_back(&self, mut state: MutexGuard<'_, State>, pen: Box<Writer>) {
         let more = pen.has_more() || !state.queue.is_empty();
         state.pen = Some(pen);
-        let wakes = more && state.wakes_writer();
-        drop(state);
-        if wakes {
+        if more && state.wakes_writer() {
             self.writer.notify_one();
         }
     }

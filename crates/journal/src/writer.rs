@@ -147,6 +147,12 @@ impl Writer {
         if let Some(message) = state.failed.take() {
             return Work::Fail(message);
         }
+        if state.in_flight.len() >= hands(self.shared.options.sync) {
+            // The later one's sync may have ended first. With another behind it more would be
+            // confirmed at once than the next frame's mark lets a start expect in doubt. Who lands
+            // the earlier one looks again.
+            return Work::Wait(None);
+        }
         if !self.todo.is_empty() {
             return Work::Records;
         }
@@ -266,7 +272,6 @@ impl Writer {
             let flight = self.take_off(0, 0, true);
             shared.fly(flight)?;
         }
-        self.durable = self.end;
         Ok(())
     }
 
@@ -405,6 +410,10 @@ impl Writer {
         let mut state = shared.state.lock();
         let slot = loop {
             shared.tell(&mut state);
+            if state.writer_done {
+                // The other thread failed meanwhile, and nobody prepares slots any more.
+                return Err(Failure::Known);
+            }
             if state.stop == Some(Stop::Abandon) {
                 return Ok(Slot::None);
             }

@@ -277,7 +277,7 @@ fn a25_a_slot_truncated_at_any_byte_of_its_last_64_kib_is_refused_with_file_and_
 }
 
 #[test]
-fn a25_bytes_lost_from_any_byte_of_the_last_64_kib_on_are_cut_in_the_last_group_and_refused_below()
+fn a25_bytes_lost_from_any_byte_of_the_last_64_kib_on_are_cut_in_the_last_groups_and_refused_below()
 {
     // What a disk may do to a file of which it keeps the size: the last write is lost from some byte
     // on. Of the groups that were in flight together nothing says that they had been synced.
@@ -542,6 +542,24 @@ fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
         }
     }
     assert!(refused > 100 && same > 100, "{refused} {same}");
+}
+
+#[test]
+fn a_clean_end_whose_sync_failed_is_written_again_before_anything_follows_it() {
+    let disk = SimDisk::new(1);
+    let mut running = start(&disk);
+    running.append_and_wait(&payload(1, 40));
+    disk.fail_next_sync(EIO);
+    running.journal.shutdown();
+    // The process ends and the machine does not: its page cache has what the disk lacks.
+    let disk = disk.kill();
+    let mut running = start(&disk);
+    running.append_and_wait(&payload(2, 40));
+    drop(running);
+    for seed in 0..20 {
+        let found = start(&disk.crash(seed));
+        assert_eq!(found.payloads(), [payload(1, 40), payload(2, 40)]);
+    }
 }
 
 #[test]

@@ -73,28 +73,6 @@ fn a_stop_without_a_clean_end_raises_the_epoch_and_goes_on_in_a_fresh_slot() {
 }
 
 #[test]
-fn what_queues_during_two_syncs_is_made_durable_by_the_next_one() {
-    let disk = SimDisk::new(1);
-    let mut running = start(&disk);
-    running.append_and_wait(&payload(1, 10));
-    let before = running.journal.stats();
-    disk.hold_syncs();
-    running.append(&payload(2, 10));
-    disk.wait_for_held_syncs(1);
-    running.append(&payload(3, 10));
-    disk.wait_for_held_syncs(2);
-    for index in 4..=100 {
-        running.append(&payload(index, 100));
-    }
-    disk.release_syncs();
-    running.confirmed(100).unwrap();
-    let after = running.journal.stats();
-    assert_eq!(after.groups - before.groups, 3);
-    assert_eq!(after.syncs - before.syncs, 3);
-    assert_eq!(after.records - before.records, 99);
-}
-
-#[test]
 fn a_commit_alone_costs_one_write_and_one_sync() {
     let disk = SimDisk::new(1);
     let mut running = start(&disk);
@@ -325,74 +303,6 @@ fn after_a_failed_sync_nothing_more_is_accepted() {
     assert!(running.events.recv().is_err(), "no event after Failed");
     let again = start(&disk.crash(1));
     assert_eq!(again.payloads(), [payload(1, 10)]);
-}
-
-#[test]
-fn of_two_groups_in_flight_none_is_confirmed_by_the_others_sync_when_one_fails() {
-    for seed in 0..200 {
-        let disk = SimDisk::new(seed);
-        let mut running = start(&disk);
-        running.append_and_wait(&payload(1, 10));
-        disk.hold_syncs();
-        running.append(&payload(2, 10));
-        disk.wait_for_held_syncs(1);
-        running.append(&payload(3, 10));
-        disk.wait_for_held_syncs(2);
-        // Of the two the one that comes first: what both wrote is gone then.
-        disk.fail_next_sync(EIO);
-        disk.release_syncs();
-        let told =
-            running.event(|e| !matches!(e, JournalEvent::Confirmed { index, .. } if index.0 == 1));
-        let JournalEvent::Failed { message } = told else {
-            panic!("seed {seed}: {told:?}");
-        };
-        assert!(message.contains("sync of"), "seed {seed}: {message}");
-        running.journal.shutdown();
-        assert!(running.events.recv().is_err(), "no event after Failed");
-    }
-}
-
-#[test]
-fn two_groups_in_flight_are_confirmed_in_order_and_a_power_cut_leaves_a_beginning_of_them() {
-    for seed in 0..200 {
-        let disk = SimDisk::new(seed);
-        let mut running = start(&disk);
-        running.append_and_wait(&payload(1, 10));
-        disk.hold_syncs();
-        running.append(&payload(2, 5_000));
-        disk.wait_for_held_syncs(1);
-        running.append(&payload(3, 5_000));
-        disk.wait_for_held_syncs(2);
-        let all = [payload(1, 10), payload(2, 5_000), payload(3, 5_000)];
-        let mut after = disk.fork().crash(seed);
-        let mut least = 1;
-        let mut confirmed = 1;
-        if seed % 2 == 0 {
-            // Whichever sync ends first.
-            disk.release_syncs();
-            while confirmed < 3 {
-                let event = running.event(|e| matches!(e, JournalEvent::Confirmed { .. }));
-                let JournalEvent::Confirmed { index, .. } = event else {
-                    unreachable!("only that passes");
-                };
-                assert!(
-                    index.0 > confirmed,
-                    "seed {seed}: {index} after {confirmed}"
-                );
-                confirmed = index.0;
-            }
-            after = disk.crash(seed);
-            least = 3;
-        }
-        let again = start(&after);
-        assert!((least..=3).contains(&again.recovered.len()), "seed {seed}");
-        assert_eq!(
-            again.payloads(),
-            all[..again.recovered.len()],
-            "seed {seed}"
-        );
-        disk.release_syncs();
-    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a test can do to the simulated disk, and what it can ask.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -74,7 +74,12 @@ pub(super) struct Faults {
     pub(super) never_sync: bool,
     pub(super) capacity: Option<u64>,
     hold_syncs: bool,
-    waiting_syncs: usize,
+    /// Syncs being held, by number, in the order of their coming.
+    held: Vec<u64>,
+    /// The number of the next one.
+    next_held: u64,
+    /// Held ones that may go on.
+    let_go: BTreeSet<u64>,
     pub(super) syncs: FailNext,
     pub(super) dir_syncs: FailNext,
     pub(super) renames: FailNext,
@@ -131,29 +136,43 @@ impl SimDisk {
         self.inner.changed.notify_all();
     }
 
+    /// Lets the one go on that came `nth` (0: first) of those being held.
+    pub fn release_sync(&self, nth: usize) {
+        let faults = &mut self.inner.state.lock().faults;
+        let number = faults.held[nth];
+        faults.let_go.insert(number);
+        self.inner.changed.notify_all();
+    }
+
     /// Blocks until `count` syncs are being held.
     pub fn wait_for_held_syncs(&self, count: usize) {
         let mut state = self.inner.state.lock();
-        while state.faults.waiting_syncs < count {
+        while state.faults.held.len() < count {
             self.inner.changed.wait(&mut state);
         }
     }
 
     /// Syncs being held now.
     pub fn held_syncs(&self) -> usize {
-        self.inner.state.lock().faults.waiting_syncs
+        self.inner.state.lock().faults.held.len()
     }
 
     pub(super) fn wait_while_held(&self, state: &mut MutexGuard<'_, State>) {
         if !state.faults.hold_syncs {
             return;
         }
-        state.faults.waiting_syncs += 1;
+        let number = state.faults.next_held;
+        state.faults.next_held += 1;
+        state.faults.held.push(number);
         self.inner.changed.notify_all();
-        while state.faults.hold_syncs && !state.faults.powered_off {
+        while state.faults.hold_syncs
+            && !state.faults.powered_off
+            && !state.faults.let_go.contains(&number)
+        {
             self.inner.changed.wait(state);
         }
-        state.faults.waiting_syncs -= 1;
+        state.faults.let_go.remove(&number);
+        state.faults.held.retain(|held| *held != number);
         self.inner.changed.notify_all();
     }
 

@@ -151,7 +151,8 @@ impl Inode {
     }
 
     /// A sync that failed: the pages read clean from now on, and are gone at the next crash.
-    pub(super) fn drop_dirty(&mut self) {
+    pub(super) fn fail_sync(&mut self) {
+        self.failures += u64::from(!self.dirty.is_empty());
         self.dirty.clear();
     }
 

@@ -414,7 +414,7 @@ impl FileSystem for SimDisk {
         self.wait_while_held(&mut state);
         state.faults.check_power()?;
         if let Err(e) = state.faults.syncs.take() {
-            state.inodes.values_mut().for_each(Inode::drop_dirty);
+            state.inodes.values_mut().for_each(Inode::fail_sync);
             return Err(e);
         }
         if !state.faults.never_sync {
@@ -528,8 +528,7 @@ impl DiskFile for SimFile {
         let Faults { syncs, hit, .. } = &mut state.faults;
         if let Err(e) = syncs.take_on(&self.path, hit) {
             let inode = state.inode(self.ino);
-            inode.drop_dirty();
-            inode.failures += 1;
+            inode.fail_sync();
             self.told_failures.store(inode.failures, Relaxed);
             return Err(e);
         }
