@@ -12,10 +12,8 @@
 #![deny(unsafe_code)]
 
 // Modules of the product's tests, used here as they are.
-#[allow(dead_code)]
 #[path = "../../crates/wire/tests/support/mod.rs"]
 mod bodies;
-#[allow(dead_code, unused_imports)]
 #[path = "../../crates/owner/tests/common/mod.rs"]
 mod common;
 #[path = "../../crates/owner/tests/random/ledger.rs"]
@@ -25,6 +23,13 @@ mod ledger;
 mod moves;
 #[path = "../../crates/owner/tests/random/play.rs"]
 mod play;
+#[allow(dead_code)]
+#[path = "../../crates/owner/tests/random/player.rs"]
+mod player;
+#[path = "../../crates/owner/tests/random/player_topics.rs"]
+mod player_topics;
+#[path = "../../crates/owner/tests/random/player_transactions.rs"]
+mod player_transactions;
 
 // What reads tokens, without what fetches an issuer's keys and the TLS that it stands on.
 #[allow(dead_code)]

@@ -12,8 +12,9 @@ use tidemark_types::{JournalIndex, Tick, TopicId, TopicPartitionId};
 
 use crate::bodies::Choices;
 use crate::common::options;
-use crate::moves::{Move, Player, a_move};
+use crate::moves::{Move, a_move};
 use crate::play::{Setting, play};
+use crate::player::Player;
 
 /// What one move is drawn from: the seed of a generator, as drawing from the bytes themselves would not end
 /// once they are used up (a set of two from nothing but zeroes). Bytes that are missing are zero. Few, so that

@@ -8,6 +8,9 @@ mod common;
 mod ledger;
 mod moves;
 mod play;
+mod player;
+mod player_topics;
+mod player_transactions;
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,8 @@ use tidemark_owner::Owner;
 use tidemark_types::{JournalIndex, TopicPartitionId};
 
 use crate::common::{World, through_bytes};
-use crate::moves::{Move, Player};
+use crate::moves::Move;
+use crate::player::Player;
 
 /// The blocks of a checkpoint that takes its time: each partition's is of another moment.
 #[derive(Default)]
