@@ -17,13 +17,13 @@ use tidemark_types::{JournalIndex, Tick};
 const PAGE: u64 = 4096;
 
 /// Record 1 is confirmed; 2 and 3 are written, each in a group of its own, and their syncs are held.
-fn two_in_flight(disk: &SimDisk) -> Running {
+fn two_in_flight(disk: &SimDisk, len: usize) -> Running {
     let mut running = start(disk);
     running.append_and_wait(&payload(1, 10));
     disk.hold_syncs();
-    running.append(&payload(2, 10));
+    running.append(&payload(2, len));
     disk.wait_for_held_syncs(1);
-    running.append(&payload(3, 10));
+    running.append(&payload(3, len));
     disk.wait_for_held_syncs(2);
     running
 }
@@ -53,7 +53,7 @@ fn land_the_later(disk: &SimDisk) {
 #[test]
 fn a_group_that_lands_first_is_confirmed_with_the_one_before_it() {
     let disk = SimDisk::new(1);
-    let running = two_in_flight(&disk);
+    let running = two_in_flight(&disk, 10);
     land_the_later(&disk);
     disk.release_syncs();
     let events = told_to_the_end(&running);
@@ -64,7 +64,7 @@ fn a_group_that_lands_first_is_confirmed_with_the_one_before_it() {
 #[test]
 fn a_group_that_landed_is_not_confirmed_when_the_one_before_it_fails() {
     let disk = SimDisk::new(1);
-    let running = two_in_flight(&disk);
+    let running = two_in_flight(&disk, 10);
     land_the_later(&disk);
     disk.fail_next_sync(EIO);
     disk.release_syncs();
@@ -85,7 +85,7 @@ fn a_group_that_landed_is_not_confirmed_when_the_one_before_it_fails() {
 #[test]
 fn nothing_is_told_after_a_failure_however_well_the_later_sync_goes() {
     let disk = SimDisk::new(1);
-    let running = two_in_flight(&disk);
+    let running = two_in_flight(&disk, 10);
     disk.fail_next_sync(EIO);
     disk.release_sync(0);
     running.event(|event| matches!(event, JournalEvent::Failed { .. }));
@@ -205,13 +205,7 @@ fn what_queues_during_two_syncs_is_made_durable_by_the_next_one() {
 fn of_two_groups_in_flight_none_is_confirmed_by_the_others_sync_when_one_fails() {
     for seed in 0..200 {
         let disk = SimDisk::new(seed);
-        let mut running = start(&disk);
-        running.append_and_wait(&payload(1, 10));
-        disk.hold_syncs();
-        running.append(&payload(2, 10));
-        disk.wait_for_held_syncs(1);
-        running.append(&payload(3, 10));
-        disk.wait_for_held_syncs(2);
+        let running = two_in_flight(&disk, 10);
         // Of the two the one that comes first: what both wrote is gone then.
         disk.fail_next_sync(EIO);
         disk.release_syncs();
@@ -230,13 +224,7 @@ fn of_two_groups_in_flight_none_is_confirmed_by_the_others_sync_when_one_fails()
 fn two_groups_in_flight_are_confirmed_in_order_and_a_power_cut_leaves_a_beginning_of_them() {
     for seed in 0..200 {
         let disk = SimDisk::new(seed);
-        let mut running = start(&disk);
-        running.append_and_wait(&payload(1, 10));
-        disk.hold_syncs();
-        running.append(&payload(2, 5_000));
-        disk.wait_for_held_syncs(1);
-        running.append(&payload(3, 5_000));
-        disk.wait_for_held_syncs(2);
+        let running = two_in_flight(&disk, 5_000);
         let all = [payload(1, 10), payload(2, 5_000), payload(3, 5_000)];
         let mut after = disk.fork().crash(seed);
         let mut least = 1;

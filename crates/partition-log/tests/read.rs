@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use support::*;
 use tidemark_abort_index::AbortedTxn;
@@ -15,7 +18,7 @@ fn built(
     sizes: &[(usize, usize)],
     segment_bytes: u64,
     flushed: usize,
-) -> (Model, std::sync::Arc<PartitionLog>) {
+) -> (Model, Arc<PartitionLog>) {
     let disk = SimDisk::new(1);
     let store = open_store(&disk);
     let log = PartitionLog::new(&store, partition(0), EPOCH);
@@ -237,10 +240,9 @@ fn a_flipped_bit_in_a_segment_is_refused_where_it_lies() {
     assert_eq!(after.next_offset(), Some(100));
 }
 
-#[test]
-fn a_flipped_bit_in_a_tick_index_is_an_error() {
-    let disk = SimDisk::new(1);
-    let store = open_store(&disk);
+/// Ten batches that are written, and the file that knows their ticks.
+fn ten_with_a_tick_index(disk: &SimDisk) -> (Arc<PartitionLog>, PathBuf) {
+    let store = open_store(disk);
     let log = PartitionLog::new(&store, partition(0), EPOCH);
     let mut model = Model::default();
     for _ in 0..10 {
@@ -249,6 +251,13 @@ fn a_flipped_bit_in_a_tick_index_is_an_error() {
     let writer = write_behind(&store);
     writer.flush(&log, Tick(100), &FlushPolicy::FORCE).unwrap();
     let path = log.dir().join("00000000000000000000.tickindex");
+    (log, path)
+}
+
+#[test]
+fn a_flipped_bit_in_a_tick_index_is_an_error() {
+    let disk = SimDisk::new(1);
+    let (log, path) = ten_with_a_tick_index(&disk);
     let position = TICK_HEADER_BYTES as u64 + 4 * TICK_ENTRY_BYTES as u64;
     disk.corrupt(&path, position + 3, 1).unwrap();
     let error = log.read(5, 10, 1_000, true).unwrap_err();
@@ -262,15 +271,7 @@ fn a_flipped_bit_in_a_tick_index_is_an_error() {
 #[test]
 fn a_tick_index_that_names_more_than_was_written_is_refused() {
     let disk = SimDisk::new(1);
-    let store = open_store(&disk);
-    let log = PartitionLog::new(&store, partition(0), EPOCH);
-    let mut model = Model::default();
-    for _ in 0..10 {
-        append(&log, model.next(1, 50), None);
-    }
-    let writer = write_behind(&store);
-    writer.flush(&log, Tick(100), &FlushPolicy::FORCE).unwrap();
-    let path = log.dir().join("00000000000000000000.tickindex");
+    let (log, path) = ten_with_a_tick_index(&disk);
     let file = disk.open(&path, OpenMode::ReadWrite).unwrap();
     let entry_at = (TICK_HEADER_BYTES + 4 * TICK_ENTRY_BYTES) as u64;
     let mut entry = [0; TICK_ENTRY_BYTES];
