@@ -206,14 +206,18 @@ impl Audit {
     /// Records that an access was allowed, once per key and interval: cheap enough for every request.
     pub fn record_once(&self, key: impl Hash, event: impl FnOnce() -> Event) {
         let Some(inner) = &self.0 else { return };
-        // What is allowed is told another time where the writer is behind: names can be made up, and must
-        // not be the end of the log.
-        if !inner.which.access || inner.queue.len() >= QUEUE / 2 {
+        if !inner.which.access {
             return;
         }
         let (wall_ms, now) = (inner.times)();
-        if inner.repeats.is_news(key, now) {
-            inner.send(wall_ms, event());
+        if !inner.repeats.is_news(key, now) {
+            return;
+        }
+        // Half of the queue is for what is not allowed, and for changes: names can be made up, and must
+        // not be the end of the log, nor of a broker that ends with it. Lost it is all the same.
+        match inner.queue.len() < QUEUE / 2 {
+            true => inner.send(wall_ms, event()),
+            false => inner.state.lose(1),
         }
     }
 
@@ -256,8 +260,7 @@ impl Inner {
         match self.queue.try_send(Message::Event { wall_ms, event }) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
-                self.state.lost.fetch_add(1, Ordering::Relaxed);
-                self.state.lost_untold.fetch_add(1, Ordering::Relaxed);
+                self.state.lose(1);
                 if let Some(tell) = self.on_failure.get() {
                     tell("the audit log cannot be written as fast as it has to be");
                 }

@@ -43,6 +43,14 @@ pub(crate) struct State {
     pub(crate) end: Mutex<(u64, Link)>,
 }
 
+impl State {
+    /// So many events will not be in the log; how many it was, will.
+    pub(crate) fn lose(&self, events: u64) {
+        self.lost.fetch_add(events, Ordering::Relaxed);
+        self.lost_untold.fetch_add(events, Ordering::Relaxed);
+    }
+}
+
 pub(crate) type OnFailure = Box<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) struct Writer {
@@ -154,9 +162,6 @@ impl Writer {
     }
 
     fn lose(&self, events: usize) {
-        self.state.lost.fetch_add(events as u64, Ordering::Relaxed);
-        self.state
-            .lost_untold
-            .fetch_add(events as u64, Ordering::Relaxed);
+        self.state.lose(events as u64);
     }
 }

@@ -413,6 +413,40 @@ fn repeats_of_a_refusal_are_counted_and_none_is_lost() {
     assert!(world.verified().whole);
 }
 
+/// Names can be made up: what is allowed leaves room for the rest, and is counted when it is lost.
+#[test]
+fn an_allowed_access_that_does_not_fit_is_counted_and_ends_nothing() {
+    let world = World::new();
+    let disk = SimDisk::new(1);
+    let options = world.options(Arc::new(disk.clone()), 16 << 20, 10);
+    let audit = Audit::start(options).unwrap();
+    let ends = Arc::new(AtomicU64::new(0));
+    audit.on_failure({
+        let ends = ends.clone();
+        move |_| {
+            ends.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    disk.hold_syncs();
+    audit.record(|| Event::new(Kind::Start));
+    std::thread::scope(|scope| {
+        scope.spawn(|| audit.sync());
+        disk.wait_for_held_syncs(1);
+        // The log's thread waits for its disk: these stay where they are.
+        for n in 0..10_000 {
+            audit.record_once(n, || change(n));
+        }
+        audit.record(|| change(10_001));
+        disk.release_syncs();
+    });
+    audit.sync();
+    audit.stop();
+    assert_eq!(audit.stats().unwrap().lost, 10_000 - 8_192);
+    assert_eq!(ends.load(Ordering::Relaxed), 0);
+    // The start, what fits, the change.
+    assert_eq!(audit.stats().unwrap().lines, 8_192 + 2);
+}
+
 /// What a client asks for is its own choice: with made-up names it must not push out what others did, nor
 /// end a broker that stops when its log cannot keep up.
 #[test]
