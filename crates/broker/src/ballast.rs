@@ -25,6 +25,8 @@ pub struct Ballast {
     is_there: bool,
     /// All of it is reserved.
     is_whole: bool,
+    /// There was no space to make it whole: what is there may be less than a slot.
+    is_too_small: bool,
 }
 
 impl Ballast {
@@ -35,6 +37,7 @@ impl Ballast {
         Ok(Ballast {
             is_there: disk.exists(&path)?,
             is_whole: false,
+            is_too_small: false,
             disk,
             path,
             bytes,
@@ -44,6 +47,11 @@ impl Ballast {
     /// There is something to give up.
     pub fn is_held(&self) -> bool {
         self.is_there
+    }
+
+    /// There is something to give up, and as far as is known it is enough.
+    pub fn is_of_use(&self) -> bool {
+        self.is_there && !self.is_too_small
     }
 
     pub fn path(&self) -> &Path {
@@ -59,8 +67,11 @@ impl Ballast {
                 .open(&self.path, OpenMode::OpenOrCreate)
                 .and_then(|file| file.allocate(0, self.bytes));
             match reserved {
-                Ok(()) => (self.is_there, self.is_whole) = (true, true),
-                Err(e) if is_shortage(&e) && self.is_there => {}
+                Ok(()) => {
+                    (self.is_there, self.is_whole) = (true, true);
+                    self.is_too_small = false;
+                }
+                Err(e) if is_shortage(&e) && self.is_there => self.is_too_small = true,
                 Err(e) if is_shortage(&e) => self.give_up()?,
                 Err(e) => return Err(e),
             }
@@ -71,6 +82,7 @@ impl Ballast {
     /// Gives the space back to the disk.
     pub fn give_up(&mut self) -> io::Result<()> {
         (self.is_there, self.is_whole) = (false, false);
+        self.is_too_small = false;
         match self.disk.remove_file(&self.path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(()),
@@ -113,13 +125,14 @@ mod tests {
         let file = disk.open(Path::new("/ballast"), OpenMode::OpenOrCreate);
         file.unwrap().allocate(0, 1 << 18).unwrap();
         let mut left = new();
-        assert!(left.is_held());
+        assert!(left.is_held() && left.is_of_use());
         disk.set_capacity(Some(1 << 19));
         assert!(!left.take().unwrap());
-        assert!(left.is_held());
+        assert!(left.is_held() && !left.is_of_use());
         assert_eq!(disk.used_bytes(), 1 << 18, "it is not given up for nothing");
         disk.set_capacity(None);
         assert!(left.take().unwrap());
+        assert!(left.is_of_use());
         assert_eq!(disk.used_bytes(), 1 << 20);
     }
 }

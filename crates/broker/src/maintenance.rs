@@ -284,7 +284,6 @@ impl Maintenance {
     /// writer, cannot go on without, and takes it again when there is space.
     fn settle_room(&mut self, stop: bool, begins: bool) -> Result<(), LogError> {
         let usage = self.journal.usage();
-        let mut is_whole = true;
         // A start writes nothing before it has room, so that its journal does not starve.
         let cannot_begin = begins && usage.no_space && usage.room_bytes < ROOM_TO_BEGIN;
         if self.checkpoint_is_short || usage.is_stuck() || cannot_begin {
@@ -298,11 +297,9 @@ impl Maintenance {
             }
         } else if !self.disk_is_short() && !stop {
             let taken = self.ballast.take();
-            // What an earlier run left may be too little to be of use.
-            is_whole = taken.map_err(|e| LogError::io(self.ballast.path(), e))?;
+            taken.map_err(|e| LogError::io(self.ballast.path(), e))?;
         }
-        let is_held = self.ballast.is_held() && is_whole;
-        let room = match (is_held, self.disk_is_short()) {
+        let room = match (self.ballast.is_of_use(), self.disk_is_short()) {
             (false, _) => DiskRoom::Full,
             (true, true) => DiskRoom::Short,
             (true, false) => DiskRoom::Plenty,
