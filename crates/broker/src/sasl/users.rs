@@ -83,8 +83,10 @@ pub(crate) async fn first_users(
         }
         if of_secure && image.scram_user(ADMIN_USER).is_some() {
             warn!(
-                "the user {ADMIN_USER} was there already, made by whoever could connect while this data was \
-                 open: its password is that of --secure now, and its old one does not fit any more"
+                "the user {ADMIN_USER} was there already, and {MADE_FILE} beside {} is not: it may have been made by \
+                 whoever could connect while this data was open. Its password is the one in that file now; an old \
+                 one does not fit any more",
+                file.unwrap_or(Path::new("the users' file")).display()
             );
         }
         if !of_secure {
