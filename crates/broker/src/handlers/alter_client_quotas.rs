@@ -5,6 +5,7 @@
 //! AlterConfigs on the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use kafka_protocol::messages::alter_client_quotas_request::{EntityData, EntryData, OpData};
 use kafka_protocol::messages::alter_client_quotas_response::{
@@ -123,10 +124,13 @@ fn known_quotas(entity: &Entity<'_>) -> Result<&'static [&'static str], (ErrorCo
             return wrong(format!("Empty {kind} not supported"));
         }
     }
-    match (entity.contains_key(IP), entity.len()) {
-        (true, 1) => Ok(&OF_ADDRESSES),
-        (true, _) => wrong("An ip cannot be combined with a user or a client-id".to_owned()),
-        (false, _) => Ok(&OF_USERS),
+    match (entity.get(IP), entity.len()) {
+        (Some(Some(name)), 1) if name.parse::<IpAddr>().is_err() => wrong(format!(
+            "{name} is not a valid IP address; host names are not looked up here"
+        )),
+        (Some(_), 1) => Ok(&OF_ADDRESSES),
+        (Some(_), _) => wrong("An ip cannot be combined with a user or a client-id".to_owned()),
+        (None, _) => Ok(&OF_USERS),
     }
 }
 

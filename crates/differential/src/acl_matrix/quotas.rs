@@ -176,6 +176,24 @@ pub(super) const ASKED: &[Asked] = &[
     },
     Asked {
         key: 49,
+        name: "AlterClientQuotas v1 of an address",
+        rights: &["AlterConfigs cluster"],
+        ask: |w| {
+            let of = [("ip", Some("10.0.0.1"))];
+            alter(w, vec![entry(&of, &[away("connection_creation_rate")])])
+        },
+    },
+    Asked {
+        key: 49,
+        name: "AlterClientQuotas v1 of what is no address",
+        rights: &["AlterConfigs cluster"],
+        ask: |w| {
+            let of = [("ip", Some("example.invalid"))];
+            alter(w, vec![entry(&of, &[away("connection_creation_rate")])])
+        },
+    },
+    Asked {
+        key: 49,
         name: "AlterClientQuotas v1 of an address and a user",
         rights: &["AlterConfigs cluster"],
         ask: |w| {
