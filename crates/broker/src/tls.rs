@@ -71,8 +71,9 @@ pub(crate) async fn serve(
         } => secured,
         () = async {
             front.clock.sleep_until(deadline).await;
-            // Before the stream ends with this select: who sees it closed sees it counted.
+            // Before the stream ends with this select: who sees it closed finds it counted, and its place.
             front.slow_handshake(peer);
+            drop(place.take());
         } => return,
         _ = stopping.wait_for(|stopping| *stopping) => return,
     };
