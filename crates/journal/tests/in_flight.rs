@@ -83,10 +83,11 @@ fn a_group_that_landed_is_not_confirmed_when_the_one_before_it_fails() {
 }
 
 #[test]
-fn nothing_is_told_after_a_failure_however_well_the_later_sync_goes() {
+fn nothing_is_told_after_a_failure() {
     let disk = SimDisk::new(1);
     let running = two_in_flight(&disk, 10);
     disk.fail_next_sync(EIO);
+    // The other one's fails then too: the file is the same.
     disk.release_sync(0);
     running.event(|event| matches!(event, JournalEvent::Failed { .. }));
     disk.release_syncs();
