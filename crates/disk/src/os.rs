@@ -121,13 +121,23 @@ impl Disk for OsDisk {
             .truncate(false)
             .open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Box::new(file)),
+            Ok(()) => Ok(Box::new(OsLock(file))),
             Err(TryLockError::WouldBlock) => Err(io::Error::new(
                 io::ErrorKind::WouldBlock,
                 format!("{} is locked by another process", path.display()),
             )),
             Err(TryLockError::Error(e)) => Err(e),
         }
+    }
+}
+
+/// A lock that is let go when this is dropped, and not only when the last copy of its descriptor is closed:
+/// a process that is just being started has copies of all of them until it runs its own program.
+struct OsLock(File);
+
+impl Drop for OsLock {
+    fn drop(&mut self) {
+        let _closing_lets_go_too = self.0.unlock();
     }
 }
 
@@ -309,6 +319,17 @@ mod tests {
         let second = OsDisk.lock(&path).err().expect("the lock is held");
         assert_eq!(second.kind(), io::ErrorKind::WouldBlock);
         drop(held);
+        OsDisk.lock(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_was_let_go_is_free_while_a_starting_process_has_a_copy_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let file = File::create(&path).unwrap();
+        file.try_lock().unwrap();
+        let _as_a_fork_would = file.try_clone().unwrap();
+        drop(OsLock(file));
         OsDisk.lock(&path).unwrap();
     }
 }
