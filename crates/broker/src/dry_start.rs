@@ -9,7 +9,7 @@ use tidemark_disk::{Disk, ReadOnlyDisk};
 use tidemark_journal::{CutReport, JournalOptions, recover};
 use tidemark_owner::{Observation, Owner, Record};
 use tidemark_partition_log::{
-    LogError, LogStore, PartitionLog, SegmentManifest, StoreSettings, read_latest,
+    LogError, LogStore, SegmentManifest, StoreSettings, read_latest, recover_logs,
 };
 use tidemark_types::{JournalIndex, TopicPartitionId};
 
@@ -59,11 +59,15 @@ pub fn dry_start(settings: &Settings, disk: Arc<dyn Disk>) -> Result<DryStart, S
                 .map_err(|e| StartError::Replay(e.to_string()))?;
         }
         let store = LogStore::open(disk.clone(), dir, id, &StoreSettings::default())?;
+        let mut manifests: Vec<(TopicPartitionId, SegmentManifest)> = Vec::new();
         for (partition, block) in log_of(&checkpoint.blocks) {
-            let listed: SegmentManifest = manifest(&block.payload, partition)?;
+            let listed = manifest(&block.payload, partition)?;
             let aborted = listed.aborted.entries().to_vec();
             start.aborted.insert(partition, aborted);
-            match PartitionLog::recover(&store, partition, listed) {
+            manifests.push((partition, listed));
+        }
+        for (_, recovered) in recover_logs(&store, manifests) {
+            match recovered {
                 // A start would take the bytes from the journal, if they are still there.
                 Ok(_) | Err(LogError::Short { .. }) => {}
                 Err(e) => return Err(e.into()),

@@ -105,6 +105,8 @@ pub struct Maintenance {
     pub given_up: bool,
     /// A checkpoint of this round has removed deleted files.
     pub has_removed: bool,
+    /// When one was last begun, or this.
+    pub last_checkpoint: Instant,
     /// Generation of the next checkpoint.
     pub next_generation: u64,
     /// The newest checkpoint, and the one before it.
@@ -145,7 +147,6 @@ impl Beside for BesideRequests {
 
 impl Maintenance {
     pub fn run(mut self, requests: &Receiver<Request>) {
-        let mut last_checkpoint = Instant::now();
         let mut last_error = None;
         let mut last_look = Instant::now();
         loop {
@@ -175,34 +176,19 @@ impl Maintenance {
             let due = self.journal_is_filling()
                 || stop
                 || matches!(request, Some(Request::Checkpoint))
-                || last_checkpoint.elapsed() >= self.checkpoint_interval;
+                || self.last_checkpoint.elapsed() >= self.checkpoint_interval;
             self.short = None;
             self.checkpoint_is_short = false;
             self.given_up = false;
-            let done = self
-                .write_behind(stop)
-                .or_else(|e| self.if_short(e))
-                .and_then(|()| {
-                    // What was deleted goes with the second checkpoint after it; on a full disk that
-                    // is what everybody waits for.
-                    let frees = self.admission.disk_room() != DiskRoom::Plenty
-                        || !self.ballast.is_held()
-                        || self.disk_is_short();
-                    if now || (due && self.has_news()) || (frees && !self.retired.is_empty()) {
-                        last_checkpoint = Instant::now();
-                        self.checkpoint_until_released(stop)?;
-                    }
-                    // Before data is taken again: the next slot may need just that space.
-                    if frees && !stop && !self.checkpoint_is_short && !self.retired.is_empty() {
-                        self.checkpoint()?;
-                    }
-                    // What was in the way at the beginning of the round may have gone with it.
-                    if std::mem::take(&mut self.has_removed) && self.short.take().is_some() {
-                        self.write_behind(false).or_else(|e| self.if_short(e))?;
-                    }
-                    Ok(())
-                })
-                .and_then(|()| self.settle_room(stop, now));
+            // A start is being waited for. While the reserve is there the disk was not full, and what
+            // there is to write can be written when requests come in.
+            let settles = matches!(request, Some(Request::SettleNow(_)));
+            let only_looks = settles && self.ballast.is_held() && !self.journal.usage().no_space;
+            let done = match only_looks {
+                true => Ok(()),
+                false => self.work(&request, due),
+            };
+            let done = done.and_then(|()| self.settle_room(stop, now));
             match done {
                 Ok(()) => last_error = None,
                 Err(e) if e.is_disk_failure() => {
@@ -254,6 +240,32 @@ impl Maintenance {
                 return;
             }
         }
+    }
+
+    /// A round of write-behind, and a checkpoint if there is news when one is `due`.
+    fn work(&mut self, request: &Option<Request>, due: bool) -> Result<(), LogError> {
+        let stop = matches!(request, Some(Request::Stop));
+        let now = matches!(request, Some(Request::CheckpointNow(_)));
+        self.write_behind(stop).or_else(|e| self.if_short(e))?;
+        // What was deleted goes with the second checkpoint after it; on a full disk that is what
+        // everybody waits for.
+        let frees = self.admission.disk_room() != DiskRoom::Plenty
+            || !self.ballast.is_held()
+            || self.disk_is_short();
+        let waits = frees && !self.retired.is_empty();
+        if now || waits || (due && self.has_news()) {
+            self.last_checkpoint = Instant::now();
+            self.checkpoint_until_released(stop)?;
+        }
+        // Before data is taken again: the next slot may need just that space.
+        if frees && !stop && !self.checkpoint_is_short && !self.retired.is_empty() {
+            self.checkpoint()?;
+        }
+        // What was in the way at the beginning of the round may have gone with it.
+        if std::mem::take(&mut self.has_removed) && self.short.take().is_some() {
+            self.write_behind(false).or_else(|e| self.if_short(e))?;
+        }
+        Ok(())
     }
 
     /// Half of the slots are in use, or none is left but the reserve. With many slots it need not
@@ -411,7 +423,7 @@ impl Maintenance {
     fn flush_all(&self, confirmed: Tick, policy: &FlushPolicy) -> Result<(), LogError> {
         let mut first_error = Ok(());
         for (_, log) in self.catalogue.logs().iter() {
-            if log.tail_bytes() > 0 {
+            if log.tail_bytes() > 0 || (policy.force && log.has_longer_segment()) {
                 match self.write_behind.flush(log, confirmed, policy) {
                     // Who waits looks again only when there is something to find: the tail may be
                     // full of what is not durable yet.

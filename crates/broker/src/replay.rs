@@ -2,7 +2,7 @@
 //!
 //! The same apply that made the state makes it again (P12, I8).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use tidemark_owner::{
     ExclusiveOptions, ExpiryOptions, Observation, Owner, OwnerOptions, Record, TxnLimits,
 };
 use tidemark_partition_log::{
-    Block, BlockKind, Checkpoint, CheckpointHeader, LogError, LogStore, PartitionLog, Retired,
-    SegmentId, SegmentManifest, SegmentRules, SegmentState, WriteBehind, WriteBehindSettings,
-    read_previous, remove_unreferenced,
+    Checkpoint, CheckpointHeader, LogError, LogStore, Named, PartitionLog, Retired,
+    SegmentManifest, SegmentRules, WriteBehind, WriteBehindSettings, read_previous, recover_logs,
+    remove_unreferenced,
 };
 use tidemark_types::{LeaderEpoch, Tick, TopicPartitionId};
 use tracing::{debug, info, warn};
@@ -81,8 +81,21 @@ impl Replay {
         }
         let CheckpointHeader { generation, .. } = checkpoint.header;
         let older = read_previous(&**disk, dir, directory_id, KNOWN_BLOCKS, generation)?;
-        let all = checkpoint.blocks.iter();
-        let named = named_by(all.chain(older.iter().flat_map(|c| &c.blocks)))?;
+        let mut manifests = Vec::new();
+        let mut newest: BTreeMap<TopicPartitionId, Named> = BTreeMap::new();
+        for (id, block) in log_of(&checkpoint.blocks) {
+            let manifest = manifest(&block.payload, id)?;
+            newest.entry(id).or_default().add(&manifest);
+            manifests.push((id, manifest));
+        }
+        let mut named: BTreeMap<TopicPartitionId, Named> = BTreeMap::new();
+        for (id, block) in older.iter().flat_map(|older| log_of(&older.blocks)) {
+            let manifest = manifest(&block.payload, id)?;
+            named.entry(id).or_default().add(&manifest);
+        }
+        for (id, manifest) in &manifests {
+            named.entry(*id).or_default().add(manifest);
+        }
         let removed = remove_unreferenced(&self.store, &named)?;
         for file in &removed {
             debug!("removed {file}: no checkpoint names it");
@@ -96,12 +109,11 @@ impl Replay {
         // What only the older checkpoint names goes with it: the one that is used is the first that
         // does not name it.
         self.retired.checkpoint_begun(generation.saturating_sub(1));
-        let newest = named_by(&checkpoint.blocks)?;
-        for (id, segments) in &named {
+        for (id, all) in &named {
             match newest.get(id) {
                 None => self.retired.retire(*id),
-                Some(kept) => segments
-                    .difference(kept)
+                Some(kept) => (all.segments)
+                    .difference(&kept.segments)
                     .for_each(|segment| self.retired.retire_segment(&self.store, *id, *segment)),
             }
         }
@@ -112,8 +124,9 @@ impl Replay {
                 .map_err(|e| StartError::Replay(e.to_string()))?;
         }
         let mut short = Vec::new();
-        for (id, block) in log_of(&checkpoint.blocks) {
-            match PartitionLog::recover(&self.store, id, manifest(&block.payload, id)?) {
+        let recovered = recover_logs(&self.store, manifests);
+        for ((id, recovered), (_, block)) in recovered.into_iter().zip(log_of(&checkpoint.blocks)) {
+            match recovered {
                 Ok(log) => self.put_log(id, log),
                 Err(LogError::Short { .. }) => short.push((id, manifest(&block.payload, id)?)),
                 Err(e) => return Err(e.into()),
@@ -206,20 +219,6 @@ fn metadata_segment_rules(settings: &Settings) -> SegmentRules {
             .clamp(4096, 64 << 20),
         ..SegmentRules::default()
     }
-}
-
-/// The segments that a checkpoint's blocks name.
-fn named_by<'a>(
-    blocks: impl IntoIterator<Item = &'a Block>,
-) -> Result<BTreeMap<TopicPartitionId, BTreeSet<SegmentId>>, StartError> {
-    let mut named: BTreeMap<TopicPartitionId, BTreeSet<SegmentId>> = BTreeMap::new();
-    let segments = |block: &&Block| block.kind == BlockKind::SEGMENTS;
-    for block in blocks.into_iter().filter(segments) {
-        let manifest = manifest(&block.payload, block.partition)?;
-        let ids = manifest.segments.iter().map(SegmentState::id);
-        named.entry(block.partition).or_default().extend(ids);
-    }
-    Ok(named)
 }
 
 pub(crate) fn manifest(

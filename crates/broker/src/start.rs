@@ -350,6 +350,7 @@ pub(crate) fn start(
         metadata_snapshot_bytes: settings.metadata_log_max_record_bytes_between_snapshots,
         next_retention: seams.clock.now()
             + Duration::from_millis(settings.log_initial_task_delay_ms),
+        last_checkpoint: std::time::Instant::now(),
         next_generation: checkpoint.as_ref().map_or(1, |c| c.next_generation),
         newest: checkpoint.as_ref().map(|c| c.header),
         previous,

@@ -97,10 +97,12 @@ async fn t16_ticks_cost_no_sync_and_less_than_a_hundredth_of_the_bytes() {
         if !entry.name.starts_with(&id) {
             continue;
         }
-        for file in broker.disk().list(&dir.join(entry.name)).unwrap() {
+        let dir = dir.join(entry.name);
+        for file in broker.disk().list(&dir).unwrap() {
+            let len = broker.disk().file_len(&dir.join(&file.name)).unwrap();
             match file.name.rsplit('.').next() {
-                Some("log") => log_bytes += file.len,
-                Some("tickindex") => tick_bytes += file.len,
+                Some("log") => log_bytes += len,
+                Some("tickindex") => tick_bytes += len,
                 _ => {}
             }
         }

@@ -37,8 +37,6 @@ pub enum OpenMode {
 pub struct DirEntry {
     pub name: String,
     pub is_dir: bool,
-    /// Bytes of a file; 0 for a directory.
-    pub len: u64,
 }
 
 /// A file system's size.
@@ -59,6 +57,14 @@ pub trait Disk: Send + Sync + 'static {
     /// (`InvalidData`): no file of ours has one.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
     fn exists(&self, path: &Path) -> io::Result<bool>;
+    /// Bytes of a file; `NotFound` when it does not exist.
+    fn file_len(&self, path: &Path) -> io::Result<u64> {
+        self.open(path, OpenMode::Read)?.len()
+    }
+    /// So many calls are worth making at the same time; 1 where their order must always be the same.
+    fn calls_at_once(&self) -> usize {
+        1
+    }
     /// Atomic within a file system; replaces an existing file.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove_file(&self, path: &Path) -> io::Result<()>;

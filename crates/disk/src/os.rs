@@ -11,6 +11,9 @@ use crate::{DirEntry, Disk, DiskFile, DiskSpace, FileSystem, OpenMode};
 /// Linux takes at most this many slices in one pwritev (IOV_MAX).
 const SLICES_PER_CALL_MAX: usize = 1024;
 
+/// More than this wait for each other in the file system's own locks.
+const CALLS_AT_ONCE_MAX: usize = 4;
+
 /// [`Disk`] over the file system of the operating system.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct OsDisk;
@@ -50,11 +53,9 @@ impl Disk for OsDisk {
                     format!("{}: the name {name:?} is not UTF-8", dir.display()),
                 )
             })?;
-            let meta = entry.metadata()?;
             entries.push(DirEntry {
                 name,
-                is_dir: meta.is_dir(),
-                len: if meta.is_dir() { 0 } else { meta.len() },
+                is_dir: is_dir(&entry)?,
             });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -63,6 +64,15 @@ impl Disk for OsDisk {
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
         std::fs::exists(path)
+    }
+
+    fn file_len(&self, path: &Path) -> io::Result<u64> {
+        Ok(std::fs::metadata(path)?.len())
+    }
+
+    fn calls_at_once(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        cores.min(CALLS_AT_ONCE_MAX)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -128,6 +138,15 @@ impl Disk for OsDisk {
             )),
             Err(TryLockError::Error(e)) => Err(e),
         }
+    }
+}
+
+/// Of a listing's entry, which most file systems know without another call.
+fn is_dir(entry: &std::fs::DirEntry) -> io::Result<bool> {
+    let kind = entry.file_type()?;
+    match kind.is_symlink() {
+        true => Ok(std::fs::metadata(entry.path())?.is_dir()),
+        false => Ok(kind.is_dir()),
     }
 }
 
@@ -301,10 +320,13 @@ mod tests {
             .list(&deep)
             .unwrap()
             .into_iter()
-            .map(|e| (e.name, e.is_dir, e.len))
+            .map(|e| (e.name, e.is_dir))
             .collect();
-        let want = [("c", false, 3), ("m", true, 0), ("z", false, 2)];
-        assert_eq!(names, want.map(|(n, d, l)| (n.to_string(), d, l)));
+        let want = [("c", false), ("m", true), ("z", false)];
+        assert_eq!(names, want.map(|(n, d)| (n.to_string(), d)));
+        assert_eq!(OsDisk.file_len(&deep.join("c")).unwrap(), 3);
+        let missing = OsDisk.file_len(&deep.join("x")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
         OsDisk.remove_dir(&deep.join("m")).unwrap();
         assert!(OsDisk.remove_dir(&deep).is_err(), "not empty");
         OsDisk.remove_dir_all(&deep).unwrap();

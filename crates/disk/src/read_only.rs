@@ -47,6 +47,14 @@ impl Disk for ReadOnlyDisk {
         self.0.exists(path)
     }
 
+    fn file_len(&self, path: &Path) -> io::Result<u64> {
+        self.0.file_len(path)
+    }
+
+    fn calls_at_once(&self) -> usize {
+        self.0.calls_at_once()
+    }
+
     fn rename(&self, from: &Path, _to: &Path) -> io::Result<()> {
         Err(refused(from))
     }

@@ -273,10 +273,11 @@ fn look(disk: &dyn Disk, options: &JournalOptions) -> Result<Found, JournalError
         let got = file.read_at(&mut page, 0);
         let got = got.map_err(io_error("cannot read", &path))?;
         found.bytes_read += got as u64;
+        let bytes = file.len().map_err(io_error("cannot look at", &path))?;
         let mut slot = SlotFile {
             id,
             path,
-            bytes: entry.len,
+            bytes,
             file,
         };
         match SlotHeader::parse(&page[..got]) {
@@ -299,7 +300,7 @@ fn look(disk: &dyn Disk, options: &JournalOptions) -> Result<Found, JournalError
                 let used = Used { slot, header, crc };
                 found.used.insert(header.use_number, used);
             }
-            HeaderPage::Header { header, .. } if header.slot_bytes == entry.len => {
+            HeaderPage::Header { header, .. } if header.slot_bytes == bytes => {
                 found.prepared.push(slot);
             }
             HeaderPage::Header { .. } | HeaderPage::Invalid => found.blank.push(slot),

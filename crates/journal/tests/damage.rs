@@ -246,9 +246,9 @@ fn last_slot(disk: &SimDisk, options: &JournalOptions) -> (std::path::PathBuf, u
             .map_or(0, |at| at as u64 + 1);
         (use_number, written)
     };
-    let entries = disk.list(&options.dir).unwrap();
-    let paths = entries.into_iter().filter(|entry| entry.len > 0);
-    let paths = paths.map(|entry| options.dir.join(entry.name));
+    let entries = disk.list(&options.dir).unwrap().into_iter();
+    let paths = entries.map(|entry| options.dir.join(entry.name));
+    let paths = paths.filter(|path| disk.file_len(path).unwrap() > 0);
     let found = paths.map(|path| (newest(&path), path)).max().unwrap();
     (found.1, found.0.1)
 }
@@ -328,9 +328,12 @@ fn a25_a_thousand_flipped_bits_below_the_last_durable_mark_make_no_silent_differ
     let (disk, payloads, options) = long_tail(true);
     let mut rng = StdRng::seed_from_u64(25);
     let entries = disk.list(&options.dir).unwrap();
-    let used: Vec<_> = (entries.iter().filter(|entry| entry.len > 0))
+    let used: Vec<_> = (entries.iter())
         .filter_map(|entry| {
             let path = options.dir.join(&entry.name);
+            if disk.file_len(&path).unwrap() == 0 {
+                return None;
+            }
             let bytes = read_all(&disk, &path).unwrap();
             let written = bytes.iter().rposition(|byte| *byte != 0)? as u64 + 1;
             let use_number = u64::from_le_bytes(bytes[32..40].try_into().unwrap());
@@ -520,18 +523,22 @@ fn a_flipped_bit_anywhere_is_refused_or_changes_nothing() {
     }
     running.journal.shutdown();
     // A slot that was being prepared at the stop may still be empty.
-    let mut files = disk.list(&options().dir).unwrap();
-    files.retain(|file| file.len > 0);
+    let files = disk.list(&options().dir).unwrap().into_iter();
+    let files = files.map(|file| {
+        let path = options().dir.join(&file.name);
+        let len = disk.file_len(&path).unwrap();
+        (path, len)
+    });
+    let files: Vec<_> = files.filter(|(_, len)| *len > 0).collect();
     let (mut refused, mut same) = (0, 0);
     for _ in 0..1000 {
         let damaged = copy(&disk);
-        let file = &files[rng.random_range(0..files.len())];
+        let (path, len) = &files[rng.random_range(0..files.len())];
         // Half of them in the first pages, where a slot is described.
-        let end = [file.len, 2 * PAGE][rng.random_range(0..2)];
+        let end = [*len, 2 * PAGE][rng.random_range(0..2)];
         let position = rng.random_range(0..end);
-        let path = options().dir.join(&file.name);
         damaged
-            .corrupt(&path, position, 1 << rng.random_range(0..8))
+            .corrupt(path, position, 1 << rng.random_range(0..8))
             .unwrap();
         match start_from(Arc::new(damaged), options(), 1) {
             Ok(running) => {

@@ -54,7 +54,7 @@ pub use manifest::{Compacted, SegmentManifest, TailNote};
 pub use notes::BatchNote;
 pub use read::ReadResult;
 pub use rebuild::Shortened;
-pub use recover::remove_unreferenced;
+pub use recover::{Named, recover_logs, remove_unreferenced};
 pub use retention::RetentionRules;
 pub use retired::Retired;
 pub use roll::SegmentRules;

@@ -1,27 +1,71 @@
-//! From a checkpoint's manifest back to a log: files are cut to what was synced, what no manifest
-//! names is removed.
+//! From a checkpoint's manifest back to a log: files are as long as what was synced of them at least, and
+//! what no manifest names is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use tidemark_disk::Disk;
+use tidemark_disk::{Disk, OpenMode};
 use tidemark_types::TopicPartitionId;
 
 use crate::log::Parts;
 use crate::names::{
-    FileKind, MARK, parse_generation_dir, parse_partition_dir, parse_segment_file, segment_path,
+    FileKind, parse_generation_dir, parse_partition_dir, parse_segment_file, segment_path,
 };
 use crate::segment::{SegmentId, SegmentState, Slot, entry_error};
 use crate::tick_index::{Entries, TICK_HEADER_BYTES, TickIndexHeader, entry_position};
 use crate::{LogError, LogStore, PartitionLog, SegmentManifest};
+
+/// What `each` makes of `items`, in their order: by so many threads as the disk is worth.
+fn in_parallel<T: Send, R: Send>(
+    disk: &dyn Disk,
+    items: Vec<T>,
+    each: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    /// Fewer are not worth a thread.
+    const ITEMS_PER_THREAD_MIN: usize = 64;
+    let threads = disk
+        .calls_at_once()
+        .min(items.len() / ITEMS_PER_THREAD_MIN)
+        .max(1);
+    let per_thread = items.len().div_ceil(threads).max(1);
+    let mut items = items.into_iter();
+    std::thread::scope(|scope| {
+        let each = &each;
+        let others: Vec<_> = (1..threads)
+            .map(|_| {
+                let part: Vec<T> = items.by_ref().take(per_thread).collect();
+                scope.spawn(move || part.into_iter().map(each).collect::<Vec<R>>())
+            })
+            .collect();
+        let last: Vec<R> = items.map(each).collect();
+        let parts = others.into_iter().map(|other| match other.join() {
+            Ok(part) => part,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        parts.chain([last]).flatten().collect()
+    })
+}
+
+/// [`PartitionLog::recover`] of many, in their order.
+pub fn recover_logs(
+    store: &Arc<LogStore>,
+    manifests: Vec<(TopicPartitionId, SegmentManifest)>,
+) -> Vec<(TopicPartitionId, Result<Arc<PartitionLog>, LogError>)> {
+    in_parallel(&**store.disk(), manifests, |(id, manifest)| {
+        (id, PartitionLog::recover(store, id, manifest))
+    })
+}
 
 impl PartitionLog {
     /// The log that `manifest` describes, without its tail: the caller replays the journal from
     /// `manifest.first_needed_index` on and gives the bytes to [`PartitionLog::restore`] (up to
     /// `manifest.end_offset`) and [`PartitionLog::append`] (from there on).
     ///
-    /// Each file is cut to its synced length before anything is read from it.
+    /// The last segment's files may be longer than what was synced of them. They are left so, as to cut
+    /// them takes a transaction of the file system each: nobody reads beyond a segment's state, and
+    /// [`crate::WriteBehind::flush`] cuts them before it writes, and when it is told to write everything.
     ///
     /// Errors: `Short` when a file has fewer bytes than were synced (the caller may know a way to
     /// rebuild it); `Damaged` when it is not the file that was written; I/O errors.
@@ -31,10 +75,14 @@ impl PartitionLog {
         manifest: SegmentManifest,
     ) -> Result<Arc<PartitionLog>, LogError> {
         let active = manifest.segments.len().saturating_sub(1);
-        for (at, state) in manifest.segments.iter().enumerate() {
-            check_segment(store, partition, state, at == active)?;
+        let mut slots = Vec::with_capacity(manifest.segments.len());
+        for (at, state) in manifest.segments.into_iter().enumerate() {
+            let is_longer = check_segment(store, partition, &state, at == active)?;
+            slots.push(Slot {
+                is_longer,
+                ..Slot::recovered(state)
+            });
         }
-        let slots = manifest.segments.into_iter().map(Slot::recovered).collect();
         let log = PartitionLog::with_parts(
             store,
             partition,
@@ -52,35 +100,28 @@ impl PartitionLog {
     }
 }
 
+/// True when files of the segment that grows are longer than it is; of another one they are cut.
 fn check_segment(
     store: &LogStore,
     partition: TopicPartitionId,
     state: &SegmentState,
     active: bool,
-) -> Result<(), LogError> {
+) -> Result<bool, LogError> {
     let dir = state.id().dir(&store.partition_dir(partition));
-    cut(store, partition, state, FileKind::Log, state.log_bytes)?;
-    let tick_bytes = entry_position(state.entries);
-    cut(store, partition, state, FileKind::TickIndex, tick_bytes)?;
-    if active && !state.indexed {
-        // Of a longer life of this segment that the manifest knows nothing of.
-        for kind in FileKind::DERIVED {
-            let path = segment_path(&dir, state.base_offset, kind);
-            if store
-                .disk
-                .exists(&path)
-                .map_err(|e| LogError::io(&path, e))?
-            {
-                store
-                    .disk
-                    .remove_file(&path)
-                    .map_err(|e| LogError::io(&path, e))?;
-            }
-        }
-    }
-
+    let path = segment_path(&dir, state.base_offset, FileKind::Log);
+    let log_is_longer = is_longer(&path, state.log_bytes, store.disk.file_len(&path))?;
     let path = segment_path(&dir, state.base_offset, FileKind::TickIndex);
-    let file = store.files.get(&path)?;
+    let ticks_end = entry_position(state.entries);
+    let file = match store.disk.open(&path, OpenMode::Read) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(short(&path, 0, ticks_end));
+        }
+        file => file.map_err(|e| LogError::io(&path, e))?,
+    };
+    let is_longer = is_longer(&path, ticks_end, file.len())? || log_is_longer;
+    if is_longer && !active {
+        cut(store, &dir, state)?;
+    }
     let mut header = [0; TICK_HEADER_BYTES];
     tidemark_disk::read_exact_at(&*file, &mut header, 0).map_err(|e| LogError::io(&path, e))?;
     let wanted = TickIndexHeader {
@@ -118,49 +159,68 @@ fn check_segment(
             what: "the last entry is not the one that the checkpoint knows",
         });
     }
-    Ok(())
+    Ok(is_longer && active)
 }
 
-fn cut(
-    store: &LogStore,
-    partition: TopicPartitionId,
-    state: &SegmentState,
-    kind: FileKind,
-    expected: u64,
-) -> Result<(), LogError> {
-    let dir = state.id().dir(&store.partition_dir(partition));
-    let path = segment_path(&dir, state.base_offset, kind);
-    let on_file = |e| LogError::io(&path, e);
-    let file = match store.files.get(&path) {
-        Err(error) if error.is_not_found() => {
-            return Err(LogError::Short {
-                path,
-                len: 0,
-                expected,
-            });
-        }
-        opened => opened?,
-    };
-    let len = file.len().map_err(on_file)?;
-    if len < expected {
-        return Err(LogError::Short {
-            path,
-            len,
-            expected,
-        });
+/// Errors: `Short`, also when there is no such file; I/O errors.
+fn is_longer(path: &Path, expected: u64, len: io::Result<u64>) -> Result<bool, LogError> {
+    match len {
+        Ok(len) if len >= expected => Ok(len > expected),
+        Ok(len) => Err(short(path, len, expected)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(short(path, 0, expected)),
+        Err(e) => Err(LogError::io(path, e)),
     }
-    if len > expected {
-        // Not synced: before a manifest names more of this file, all of it is, and a crash until then
-        // leaves a longer file for the next start to cut.
-        file.set_len(expected).map_err(on_file)?;
+}
+
+fn short(path: &Path, len: u64, expected: u64) -> LogError {
+    LogError::Short {
+        path: path.to_owned(),
+        len,
+        expected,
+    }
+}
+
+/// Makes the files of a segment as long as it is. Not synced: before a manifest names more of them, all
+/// of it is, and a crash until then leaves longer files for the next start.
+pub(crate) fn cut(store: &LogStore, dir: &Path, state: &SegmentState) -> Result<(), LogError> {
+    for (kind, bytes) in [
+        (FileKind::Log, state.log_bytes),
+        (FileKind::TickIndex, entry_position(state.entries)),
+    ] {
+        let path = segment_path(dir, state.base_offset, kind);
+        let file = store.files.get(&path)?;
+        file.set_len(bytes).map_err(|e| LogError::io(&path, e))?;
     }
     Ok(())
 }
 
-/// Removes the directories and files of our naming that are not in `named` (partition → its
-/// segments): what was written after the checkpoint, or belonged to a deleted topic.
-/// Names that are not ours are left alone. Returns what was removed, relative to the directory of
-/// partitions, sorted.
+/// What checkpoints name of a partition.
+#[derive(Clone, Default, Debug)]
+pub struct Named {
+    pub segments: BTreeSet<SegmentId>,
+    /// The one that grows: it has no indexes yet.
+    pub growing: Option<SegmentId>,
+}
+
+impl Named {
+    /// Adds what a manifest names. The newest comes last.
+    pub fn add(&mut self, manifest: &SegmentManifest) {
+        self.segments
+            .extend(manifest.segments.iter().map(SegmentState::id));
+        let last = manifest.segments.last();
+        self.growing = last.filter(|last| !last.indexed).map(SegmentState::id);
+    }
+
+    fn names(&self, id: SegmentId, kind: FileKind) -> bool {
+        // Indexes of a longer life of the segment, which the manifest knows nothing of, are not.
+        let is_derived = FileKind::DERIVED.contains(&kind);
+        self.segments.contains(&id) && !(is_derived && self.growing == Some(id))
+    }
+}
+
+/// Removes the directories and files of our naming that are not in `named`: what was written after the
+/// checkpoint, or belonged to a deleted topic. Names that are not ours are left alone. Returns what was
+/// removed, relative to the directory of partitions, sorted.
 ///
 /// `named` is what either checkpoint names: the one that was read and the one before
 /// ([`crate::read_previous`]). Partitions of the latter alone are to be given to
@@ -170,26 +230,27 @@ fn cut(
 /// the directory is this cluster's.
 pub fn remove_unreferenced(
     store: &LogStore,
-    named: &BTreeMap<TopicPartitionId, BTreeSet<SegmentId>>,
+    named: &BTreeMap<TopicPartitionId, Named>,
 ) -> Result<Vec<String>, LogError> {
     let disk = store.disk();
     let root = store.root();
-    let mut removed = Vec::new();
-    for entry in disk.list(root).map_err(|e| LogError::io(root, e))? {
-        if entry.name == MARK || !entry.is_dir {
-            continue;
-        }
-        let Some(partition) = parse_partition_dir(&entry.name) else {
-            continue;
-        };
-        let dir = root.join(&entry.name);
-        let empty = BTreeSet::new();
+    let entries = disk.list(root).map_err(|e| LogError::io(root, e))?;
+    let dirs: Vec<(TopicPartitionId, String)> = (entries.into_iter())
+        .filter(|entry| entry.is_dir)
+        .filter_map(|entry| Some((parse_partition_dir(&entry.name)?, entry.name)))
+        .collect();
+    let nothing = Named::default();
+    let removed = in_parallel(&**disk, dirs, |(partition, name)| {
         let sweep = Sweep {
             disk: &**disk,
-            named: named.get(&partition).unwrap_or(&empty),
+            named: named.get(&partition).unwrap_or(&nothing),
         };
-        sweep.dir(&dir, &entry.name, 0, &mut removed)?;
-    }
+        let mut removed = Vec::new();
+        sweep.dir(&root.join(&name), &name, 0, &mut removed)?;
+        Ok(removed)
+    });
+    let removed = removed.into_iter().collect::<Result<Vec<_>, LogError>>()?;
+    let removed = removed.concat();
     if !removed.is_empty() {
         disk.sync_dir(root).map_err(|e| LogError::io(root, e))?;
     }
@@ -199,7 +260,7 @@ pub fn remove_unreferenced(
 /// What is named of one partition.
 struct Sweep<'a> {
     disk: &'a dyn Disk,
-    named: &'a BTreeSet<SegmentId>,
+    named: &'a Named,
 }
 
 impl Sweep<'_> {
@@ -219,12 +280,12 @@ impl Sweep<'_> {
             let path = dir.join(&entry.name);
             let name = format!("{name}/{}", entry.name);
             let gone = match (parse_segment_file(&entry.name), entry.is_dir) {
-                (Some((base_offset, _)), false) => {
+                (Some((base_offset, kind)), false) => {
                     let id = SegmentId {
                         base_offset,
                         generation,
                     };
-                    let unnamed = !self.named.contains(&id);
+                    let unnamed = !self.named.names(id, kind);
                     if unnamed {
                         self.disk
                             .remove_file(&path)

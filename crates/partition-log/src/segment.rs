@@ -99,6 +99,9 @@ pub(crate) struct Slot {
     pub(crate) syncing_from: Option<JournalIndex>,
     /// When it began, once that was needed.
     pub(crate) began: Option<Began>,
+    /// Behind the end there may be bytes in its files that do not belong to it: they are cut before
+    /// anything is written. Only of the last segment.
+    pub(crate) is_longer: bool,
 }
 
 impl Slot {
@@ -110,6 +113,7 @@ impl Slot {
             unsynced_from: None,
             syncing_from: None,
             began: None,
+            is_longer: false,
         }
     }
 
@@ -122,6 +126,7 @@ impl Slot {
             unsynced_from: None,
             syncing_from: None,
             began: None,
+            is_longer: false,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::names::{FileKind, segment_path};
 use crate::roll::Began;
 use crate::segment::{SegmentReader, SegmentState, Slot};
 use crate::tick_index::{TICK_ENTRY_BYTES, TickEntry, entry_position};
-use crate::{LogError, LogStore, PartitionLog, TailBatch, TickIndexHeader, seal};
+use crate::{LogError, LogStore, PartitionLog, TailBatch, TickIndexHeader, recover, seal};
 
 /// Up to so many files and directories are synced one by one. For more of them one sync of the whole
 /// file system costs less, although it writes out what else is dirty there.
@@ -166,7 +166,11 @@ impl WriteBehind {
         let mut report = FlushReport::default();
         {
             let _turn = log.flushing.lock();
-            if log.is_worth_a_flush(confirmed, policy) {
+            let is_worth = log.is_worth_a_flush(confirmed, policy);
+            if is_worth || policy.force {
+                self.cut_longer(log)?;
+            }
+            if is_worth {
                 while let Some(round) = log.next_round(confirmed, self.settings.write_bytes) {
                     self.write_round(log, round, &mut report)?;
                 }
@@ -191,6 +195,15 @@ impl WriteBehind {
             self.sync_dirty()?;
         }
         Ok(report)
+    }
+
+    /// What a crash has left behind the end of the last segment goes.
+    fn cut_longer(&self, log: &PartitionLog) -> Result<(), LogError> {
+        if let Some(state) = log.longer_segment() {
+            recover::cut(&self.store, &state.id().dir(log.dir()), &state)?;
+            log.mark_cut();
+        }
+        Ok(())
     }
 
     /// Makes everything durable that was flushed before the call: data first, then the directory
@@ -525,6 +538,24 @@ impl PartitionLog {
 
     fn active_segment(&self) -> Option<SegmentState> {
         self.lock().segments.last().map(|slot| slot.written)
+    }
+
+    /// The files of its last segment may be longer than it is: see [`PartitionLog::recover`].
+    pub fn has_longer_segment(&self) -> bool {
+        self.longer_segment().is_some()
+    }
+
+    fn longer_segment(&self) -> Option<SegmentState> {
+        let inner = self.lock();
+        let last = inner.segments.last().filter(|slot| slot.is_longer)?;
+        (!inner.closed).then_some(last.written)
+    }
+
+    /// Only a flush adds to the last segment or makes another, so it is the one that was cut.
+    fn mark_cut(&self) {
+        if let Some(last) = self.lock().segments.last_mut() {
+            last.is_longer = false;
+        }
     }
 
     fn began(&self, base_offset: i64) -> Option<Began> {

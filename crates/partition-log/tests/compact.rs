@@ -219,14 +219,15 @@ impl Node {
             let ids = |m: &SegmentManifest| -> BTreeSet<SegmentId> {
                 m.segments.iter().map(SegmentState::id).collect()
             };
-            let mut all = ids(&manifest);
+            let mut all = Named::default();
             if let Some(older) = older {
                 let older = SegmentManifest::decode(&older.blocks[0].payload).unwrap();
                 for segment in ids(&older).difference(&ids(&manifest)) {
                     retired.retire_segment(&store, id, *segment);
                 }
-                all.extend(ids(&older));
+                all.add(&older);
             }
+            all.add(&manifest);
             named.insert(id, all);
             current = Some(manifest);
         }

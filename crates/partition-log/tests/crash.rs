@@ -32,7 +32,7 @@ impl Node {
         let store = LogStore::open(shared, data_dir(), CLUSTER, &settings)?;
         let checkpoint = read_latest(&disk, data_dir(), CLUSTER, &KNOWN)?;
         let mut manifests: BTreeMap<TopicPartitionId, SegmentManifest> = BTreeMap::new();
-        let mut named: BTreeMap<TopicPartitionId, BTreeSet<SegmentId>> = BTreeMap::new();
+        let mut named: BTreeMap<TopicPartitionId, Named> = BTreeMap::new();
         if let Some(checkpoint) = &checkpoint {
             assert_eq!(
                 checkpoint.fell_back, None,
@@ -40,8 +40,7 @@ impl Node {
             );
             for block in &checkpoint.blocks {
                 let manifest = SegmentManifest::decode(&block.payload).expect("a good manifest");
-                let ids = manifest.segments.iter().map(SegmentState::id).collect();
-                named.insert(block.partition, ids);
+                named.entry(block.partition).or_default().add(&manifest);
                 assert!(manifest.shortened(&store, block.partition)?.is_none());
                 manifests.insert(block.partition, manifest);
             }
@@ -177,14 +176,34 @@ proptest! {
             let node = Node::start(disk.clone(), &journal).unwrap();
             for (log, model) in node.logs.iter().zip(&journal) {
                 prop_assert_eq!(read_all(log), model.read(0, i64::MAX, usize::MAX, true));
-                for state in log.segments() {
-                    let path = log.dir().join(format!("{:020}.log", state.base_offset));
-                    let bytes = tidemark_disk::read_all(&disk, &path).unwrap();
-                    prop_assert_eq!(bytes.len() as u64, state.log_bytes, "cut to its length");
-                }
+                let lens = lengths(&disk, log);
+                let (last, others) = lens.split_last().unwrap_or((&(0, 0), &[]));
+                prop_assert!(others.iter().all(|(len, end)| len == end), "{:?}", lens);
+                prop_assert!(last.0 >= last.1, "{:?}", lens);
+            }
+            // What lies behind the end goes with the next flush; the next life begins without it.
+            let other = disk.crash(seed ^ life as u64);
+            let node = Node::start(other.clone(), &journal).unwrap();
+            for (log, model) in node.logs.iter().zip(&journal) {
+                node.writer.flush(log, Tick(u64::MAX), &FlushPolicy::FORCE).unwrap();
+                prop_assert_eq!(read_all(log), model.read(0, i64::MAX, usize::MAX, true));
+                let lens = lengths(&other, log);
+                prop_assert!(lens.iter().all(|(len, end)| len == end), "{:?}", lens);
+                prop_assert!(!log.has_longer_segment());
             }
         }
     }
+}
+
+/// Of each segment's `.log`: the file's length, and where the segment ends.
+fn lengths(disk: &SimDisk, log: &PartitionLog) -> Vec<(u64, u64)> {
+    let segments = log.segments().into_iter();
+    segments
+        .map(|state| {
+            let path = log.dir().join(format!("{:020}.log", state.base_offset));
+            (disk.file_len(&path).unwrap(), state.log_bytes)
+        })
+        .collect()
 }
 
 #[test]
@@ -340,7 +359,18 @@ fn only_our_own_unreferenced_files_are_removed() {
         .iter()
         .map(SegmentState::id)
         .collect();
-    let named = BTreeMap::from([(partition(1), kept.clone())]);
+    let growing = *kept.last().unwrap();
+    let index = |id: &SegmentId| {
+        let name = format!("{:020}.index", id.base_offset);
+        node.logs[1].dir().join(name)
+    };
+    // Both are there: the second segment was closed since the checkpoint.
+    assert!(kept.iter().all(|id| disk.exists(&index(id)).unwrap()));
+    let two = Named {
+        segments: kept.clone(),
+        growing: Some(growing),
+    };
+    let named = BTreeMap::from([(partition(1), two)]);
     let removed = remove_unreferenced(&node.store, &named).unwrap();
     assert!(removed.contains(&partition(0).to_string()));
     assert!(!disk.exists(node.logs[0].dir()).unwrap());
@@ -357,6 +387,8 @@ fn only_our_own_unreferenced_files_are_removed() {
         .map(|id| format!("{:020}", id.base_offset))
         .collect();
     assert_eq!(left, bases);
+    let of_indexes = kept.iter().map(|id| disk.exists(&index(id)).unwrap());
+    assert_eq!(of_indexes.collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]

@@ -17,7 +17,10 @@ fn compacted(disk: &SimDisk) -> Vec<(PathBuf, u64)> {
             let is_ours = dir.to_str().unwrap().contains("/compacted-");
             match path.extension().and_then(|e| e.to_str()) {
                 _ if entry.is_dir => dirs.push(path),
-                Some("log" | "tickindex") if is_ours => found.push((path, entry.len)),
+                Some("log" | "tickindex") if is_ours => {
+                    let len = disk.file_len(&path).unwrap();
+                    found.push((path, len));
+                }
                 _ => {}
             }
         }

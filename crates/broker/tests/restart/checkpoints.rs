@@ -25,10 +25,13 @@ fn small_journal() -> StoppedBroker {
 }
 
 fn journal_files(disk: &SimDisk) -> Vec<(String, u64)> {
-    let files = disk.list(&Path::new(DATA_DIR).join("journal")).unwrap();
+    let dir = Path::new(DATA_DIR).join("journal");
+    let files = disk.list(&dir).unwrap().into_iter();
     files
-        .into_iter()
-        .map(|file| (file.name, file.len))
+        .map(|file| {
+            let len = disk.file_len(&dir.join(&file.name)).unwrap();
+            (file.name, len)
+        })
         .collect()
 }
 

@@ -306,10 +306,6 @@ impl Disk for SimDisk {
             .map(|(name, entry)| DirEntry {
                 name: name.clone(),
                 is_dir: matches!(entry, Entry::Dir(_)),
-                len: match entry {
-                    Entry::File(ino) => state.inodes[ino].len(),
-                    Entry::Dir(_) => 0,
-                },
             })
             .collect())
     }
