@@ -180,8 +180,8 @@ impl Maintenance {
             self.short = None;
             self.checkpoint_is_short = false;
             self.given_up = false;
-            // A start is being waited for. While the reserve is there the disk was not full, and what
-            // there is to write can be written when requests come in.
+            // A start is being waited for. While the reserve is there data may be taken; what there is to
+            // write is written beside the first requests, and may find then that there is no space.
             let settles = matches!(request, Some(Request::SettleNow(_)));
             let only_looks = settles && self.ballast.is_held() && !self.journal.usage().no_space;
             let done = match only_looks {

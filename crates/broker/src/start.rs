@@ -538,7 +538,7 @@ fn make_room_to_begin(
     requests: &crossbeam_channel::Sender<Request>,
 ) -> Result<(), StartError> {
     let until = std::time::Instant::now() + MAKE_ROOM_PATIENCE;
-    // Before anybody is served: a disk that was full is as full now.
+    // Before anybody is served: where the reserve was given up the disk is as full now.
     ask(barrier, requests, Request::SettleNow)?;
     loop {
         let usage = journal.usage();

@@ -244,8 +244,7 @@ async fn a_failing_audit_log_stops_the_broker_only_if_it_is_to() {
         let mut client = broker.client().await;
         client.create_topic("t", 1).await;
         broker.broker().sync_audit().await;
-        // Its file is the only one that is written while nobody produces.
-        broker.disk().fail_write_after(0, 28);
+        broker.disk().fail_write_below(Path::new(DIR), 28);
         let mut refused = broker.client().await;
         refused.send_bytes(&[0x7f, 0xff, 0xff, 0xff]).await;
         refused.closed().await;

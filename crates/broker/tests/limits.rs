@@ -8,7 +8,8 @@ use std::time::Duration;
 use kafka_protocol::messages::{ApiVersionsRequest, FetchRequest, FetchResponse, JoinGroupRequest};
 use tidemark_broker::{ConnectionInfo, Limit};
 use tidemark_testkit::{
-    Batch, InFlight, Isolation, RawClient, TestBroker, fetched, produced, requests, version,
+    Batch, InFlight, Isolation, RawClient, TestBroker, eventually, fetched, produced, requests,
+    version,
 };
 use tidemark_types::ErrorCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -263,12 +264,10 @@ async fn connections_beyond_the_rate_wait_for_their_turn() {
 
 /// Waits until a limit was reached so often, and not more.
 async fn reached(broker: &TestBroker, limit: Limit, times: u64) {
-    for _ in 0..1_000_000 {
-        if broker.broker().reached(limit) >= times {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
+    eventually("the limit is reached", || {
+        broker.broker().reached(limit) >= times
+    })
+    .await;
     assert_eq!(broker.broker().reached(limit), times, "{limit:?}");
 }
 

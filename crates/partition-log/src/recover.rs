@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tidemark_disk::{Disk, OpenMode};
 use tidemark_types::TopicPartitionId;
 
@@ -17,35 +18,39 @@ use crate::segment::{SegmentId, SegmentState, Slot, entry_error};
 use crate::tick_index::{Entries, TICK_HEADER_BYTES, TickIndexHeader, entry_position};
 use crate::{LogError, LogStore, PartitionLog, SegmentManifest};
 
-/// What `each` makes of `items`, in their order: by so many threads as the disk is worth.
+/// What `each` makes of `items`, in their order: by so many threads, or as many of them as can be had.
 fn in_parallel<T: Send, R: Send>(
-    disk: &dyn Disk,
+    threads: usize,
     items: Vec<T>,
     each: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
     /// Fewer are not worth a thread.
     const ITEMS_PER_THREAD_MIN: usize = 64;
-    let threads = disk
-        .calls_at_once()
+    let others = threads
         .min(items.len() / ITEMS_PER_THREAD_MIN)
-        .max(1);
-    let per_thread = items.len().div_ceil(threads).max(1);
-    let mut items = items.into_iter();
-    std::thread::scope(|scope| {
-        let each = &each;
-        let others: Vec<_> = (1..threads)
-            .map(|_| {
-                let part: Vec<T> = items.by_ref().take(per_thread).collect();
-                scope.spawn(move || part.into_iter().map(each).collect::<Vec<R>>())
-            })
-            .collect();
-        let last: Vec<R> = items.map(each).collect();
-        let parts = others.into_iter().map(|other| match other.join() {
-            Ok(part) => part,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        parts.chain([last]).flatten().collect()
-    })
+        .saturating_sub(1);
+    let items = Mutex::new(items.into_iter().enumerate());
+    let work = || {
+        // The lock is not held while an item is worked on.
+        let next = || items.lock().next();
+        std::iter::from_fn(next)
+            .map(|(at, item)| (at, each(item)))
+            .collect::<Vec<(usize, R)>>()
+    };
+    let mut done = std::thread::scope(|scope| {
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (0..others).filter_map(spawn).collect();
+        let mut done = work();
+        for other in others {
+            match other.join() {
+                Ok(part) => done.extend(part),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// [`PartitionLog::recover`] of many, in their order.
@@ -53,7 +58,8 @@ pub fn recover_logs(
     store: &Arc<LogStore>,
     manifests: Vec<(TopicPartitionId, SegmentManifest)>,
 ) -> Vec<(TopicPartitionId, Result<Arc<PartitionLog>, LogError>)> {
-    in_parallel(&**store.disk(), manifests, |(id, manifest)| {
+    let threads = store.disk().calls_at_once();
+    in_parallel(threads, manifests, |(id, manifest)| {
         (id, PartitionLog::recover(store, id, manifest))
     })
 }
@@ -100,7 +106,8 @@ impl PartitionLog {
     }
 }
 
-/// True when files of the segment that grows are longer than it is; of another one they are cut.
+/// True when files of the segment that grows are longer than it is; of another one they are cut. Those of
+/// the one that grows are opened as they will be for writing, so that a start says what would fail then.
 fn check_segment(
     store: &LogStore,
     partition: TopicPartitionId,
@@ -109,10 +116,18 @@ fn check_segment(
 ) -> Result<bool, LogError> {
     let dir = state.id().dir(&store.partition_dir(partition));
     let path = segment_path(&dir, state.base_offset, FileKind::Log);
-    let log_is_longer = is_longer(&path, state.log_bytes, store.disk.file_len(&path))?;
+    let log_len = match active {
+        true => (store.disk.open(&path, OpenMode::ReadWrite)).and_then(|file| file.len()),
+        false => store.disk.file_len(&path),
+    };
+    let log_is_longer = is_longer(&path, state.log_bytes, log_len)?;
     let path = segment_path(&dir, state.base_offset, FileKind::TickIndex);
     let ticks_end = entry_position(state.entries);
-    let file = match store.disk.open(&path, OpenMode::Read) {
+    let mode = match active {
+        true => OpenMode::ReadWrite,
+        false => OpenMode::Read,
+    };
+    let file = match store.disk.open(&path, mode) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return Err(short(&path, 0, ticks_end));
         }
@@ -240,7 +255,7 @@ pub fn remove_unreferenced(
         .filter_map(|entry| Some((parse_partition_dir(&entry.name)?, entry.name)))
         .collect();
     let nothing = Named::default();
-    let removed = in_parallel(&**disk, dirs, |(partition, name)| {
+    let removed = in_parallel(disk.calls_at_once(), dirs, |(partition, name)| {
         let sweep = Sweep {
             disk: &**disk,
             named: named.get(&partition).unwrap_or(&nothing),
@@ -309,5 +324,34 @@ impl Sweep<'_> {
             self.disk.sync_dir(dir).map_err(on_dir)?;
         }
         Ok(kept == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_the_order_of_the_items_whoever_made_them() {
+        let odd = |n: usize| match n % 2 {
+            1 => Ok(n * 10),
+            _ => Err(n),
+        };
+        for (threads, items) in [(1, 0), (1, 300), (4, 0), (4, 1), (4, 127), (4, 301)] {
+            let done = in_parallel(threads, (0..items).collect(), odd);
+            let expected: Vec<_> = (0..items).map(odd).collect();
+            assert_eq!(done, expected, "{threads} threads, {items} items");
+        }
+        // The first error by order, not by time.
+        let done = in_parallel(4, (1..300).collect(), odd);
+        assert_eq!(done.into_iter().collect::<Result<Vec<_>, _>>(), Err(2));
+    }
+
+    #[test]
+    #[should_panic(expected = "item 200")]
+    fn a_panic_of_any_thread_is_one_of_the_caller() {
+        in_parallel(4, (0..300).collect(), |n: usize| {
+            assert!(n != 200, "item {n}");
+        });
     }
 }

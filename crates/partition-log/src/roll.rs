@@ -71,8 +71,10 @@ impl SegmentRules {
         // Kafka's indexes keep offsets as int32 deltas to the base.
         let delta_fits = batch.last_offset - segment.base_offset <= i64::from(i32::MAX);
         let limit = self.segment_bytes.clamp(1, i32::MAX as u64);
-        // A segment whose indexes were built (its successor was lost at a start) does not grow again.
+        // A segment whose indexes were built (its successor was lost at a start) does not grow again, nor
+        // one that compaction wrote.
         !segment.indexed
+            && segment.generation == 0
             && delta_fits
             && segment.log_bytes + size <= limit
             && !self.indexes_are_full(segment)

@@ -475,6 +475,41 @@ fn many_segments_become_few_and_say_the_same() {
     );
 }
 
+/// As a log that was rebuilt from its segments may end: the one that grew was not there.
+#[test]
+fn a_compacted_segment_that_is_the_last_one_does_not_grow() {
+    let mut written = Written::default();
+    let mut node = Node::start(SimDisk::new(1), &written).unwrap();
+    filled(&node, &mut written);
+    node.checkpoint().unwrap();
+    node.compact(written.stable(), 0, 1_000, u64::MAX).unwrap();
+    let mut manifest = node.log.segment_manifest();
+    manifest.segments.retain(|state| state.generation > 0);
+    let last = manifest.segments.last_mut().unwrap();
+    last.indexed = false;
+    let (next_offset, compacted) = (last.next_offset, last.id());
+    manifest.end_offset = next_offset;
+    manifest.synced_end_offset = next_offset;
+
+    let log = PartitionLog::recover(&node.store, partition(0), manifest).unwrap();
+    roll_at(&log, 1 << 20);
+    let mut batches = written.batches.iter();
+    let next = batches.find(|(batch, _)| batch.base_offset == next_offset);
+    let (batch, aborted) = next.expect("the segment that grew began with it");
+    append(&log, batch.clone(), *aborted);
+    let newest = log.newest_version().tick;
+    (node.writer)
+        .flush(&log, newest, &FlushPolicy::FORCE)
+        .unwrap();
+    let segments = log.segments();
+    let ids: Vec<_> = segments.iter().rev().take(2).map(|s| s.id()).collect();
+    let fresh = SegmentId {
+        base_offset: next_offset,
+        generation: 0,
+    };
+    assert_eq!(ids, [fresh, compacted]);
+}
+
 /// The list of aborted transactions that a reader is told belongs to what it has read.
 #[test]
 fn a_reader_of_the_old_files_reads_again_when_aborted_transactions_are_forgotten() {

@@ -146,9 +146,12 @@ proptest! {
         let mut journal = vec![Model::default(); PARTITIONS];
         let mut disk = SimDisk::new(seed);
         for (life, (steps, power)) in lives.into_iter().enumerate() {
+            prop_assert!(!disk.is_powered_off());
             disk.cut_power_after(power);
             // A power cut during recovery is one like any other.
-            if let Ok(mut node) = Node::start(disk.clone(), &journal) {
+            let node = Node::start(disk.clone(), &journal);
+            prop_assert!(node.is_ok() || disk.is_powered_off());
+            if let Ok(mut node) = node {
                 for step in steps {
                     let done: Result<(), Box<dyn std::error::Error>> = match step {
                         Step::Append(p, records, value_bytes) => {
@@ -181,8 +184,8 @@ proptest! {
                 prop_assert!(others.iter().all(|(len, end)| len == end), "{:?}", lens);
                 prop_assert!(last.0 >= last.1, "{:?}", lens);
             }
-            // What lies behind the end goes with the next flush; the next life begins without it.
-            let other = disk.crash(seed ^ life as u64);
+            // What lies behind the end goes with a flush. The next life begins without this one.
+            let other = disk.fork();
             let node = Node::start(other.clone(), &journal).unwrap();
             for (log, model) in node.logs.iter().zip(&journal) {
                 node.writer.flush(log, Tick(u64::MAX), &FlushPolicy::FORCE).unwrap();
@@ -195,13 +198,17 @@ proptest! {
     }
 }
 
-/// Of each segment's `.log`: the file's length, and where the segment ends.
+/// Of each segment's two files together: their length, and where the segment ends.
 fn lengths(disk: &SimDisk, log: &PartitionLog) -> Vec<(u64, u64)> {
     let segments = log.segments().into_iter();
     segments
         .map(|state| {
-            let path = log.dir().join(format!("{:020}.log", state.base_offset));
-            (disk.file_len(&path).unwrap(), state.log_bytes)
+            let len = |kind: &str| {
+                let name = format!("{:020}.{kind}", state.base_offset);
+                disk.file_len(&log.dir().join(name)).unwrap()
+            };
+            let ticks = TICK_HEADER_BYTES as u64 + state.entries * TICK_ENTRY_BYTES as u64;
+            (len("log") + len("tickindex"), state.log_bytes + ticks)
         })
         .collect()
 }

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use kafka_protocol::messages::ProduceResponse;
 use tidemark_broker::{Broker, Clock, ConnectionInfo, Seams, StartError};
@@ -17,7 +16,7 @@ use crate::calls::version;
 use crate::client::{InFlight, RawClient};
 use crate::clock::{ManualClock, WALL_START_MS};
 use crate::entropy::SeededEntropy;
-use crate::{coverage, panics, requests};
+use crate::{coverage, eventually, panics, requests};
 
 /// The data directory on a simulated disk.
 pub const DATA_DIR: &str = "/data";
@@ -270,26 +269,25 @@ impl TestBroker {
         topic: &str,
         partition: i32,
     ) -> InFlight<ProduceResponse> {
-        for attempt in 0.. {
-            let value = format!("written, not synced: {} {attempt}", self.disk().steps());
-            let batch = Batch::of(&[&value]).build();
-            self.disk().hold_syncs();
-            let request = requests::produce(None, [(topic, partition, batch)]);
-            let mut produce = client.start_request(version::PRODUCE, &request).await;
-            // What is held may be a sync of something else: then the record is not written, and
-            // that has to be let through first.
-            for _ in 0..100 {
-                let held = self.disk().held_syncs() > 0;
-                if held && self.is_in_the_journal(value.as_bytes()) && !produce.is_answered() {
-                    return produce;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
+        let value = format!("written, not synced: {}", self.disk().steps());
+        let batch = Batch::of(&[&value]).build();
+        self.disk().hold_syncs();
+        let request = requests::produce(None, [(topic, partition, batch)]);
+        let mut produce = client.start_request(version::PRODUCE, &request).await;
+        eventually("the record is written while syncs are held", || {
+            let before = self.disk().first_held_sync();
+            if self.is_in_the_journal(value.as_bytes()) {
+                return self.disk().held_syncs() > 0;
             }
-            assert!(attempt < 50, "no record is written while syncs are held");
-            self.disk().release_syncs();
-            produce.answer().await;
-        }
-        unreachable!("the loop ends by itself")
+            // A sync of something that was written before, for which the record waits.
+            before
+                .into_iter()
+                .for_each(|sync| self.disk().release_held_sync(sync));
+            false
+        })
+        .await;
+        assert!(!produce.is_answered(), "its sync is held");
+        produce
     }
 
     fn is_in_the_journal(&self, bytes: &[u8]) -> bool {

@@ -4,7 +4,7 @@
 use kafka_protocol::messages::{GroupId, HeartbeatRequest};
 use tidemark_disk::SimDisk;
 use tidemark_testkit::requests::text;
-use tidemark_testkit::{Isolation, RawClient, TestBroker, TxnProducer, within};
+use tidemark_testkit::{Isolation, PATIENCE, RawClient, TestBroker, TxnProducer, within};
 use tidemark_types::ErrorCode;
 
 use super::{number, produce, small};
@@ -31,7 +31,8 @@ async fn fill(client: &mut RawClient, disk: &SimDisk, next: &mut usize) -> Vec<u
 
 /// Asks until data is taken again.
 async fn until_taken(client: &mut RawClient, next: &mut usize) -> usize {
-    for _ in 0..2_000 {
+    let until = std::time::Instant::now() + PATIENCE;
+    while std::time::Instant::now() < until {
         *next += 1;
         match produce(client, "t", *next).await {
             Ok(_) => return *next,

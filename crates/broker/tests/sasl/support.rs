@@ -19,6 +19,8 @@ pub fn builder() -> StoppedBroker {
         )
         .set("auth.plain.without.tls", "true")
         .set("auth.users", "alice:alice-secret,bob:bob-secret")
+        // Time is made to pass faster than a login can be on a busy machine.
+        .set("auth.timeout.ms", 600_000)
 }
 
 /// True if the client may ask for more than who is there.

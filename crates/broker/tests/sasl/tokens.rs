@@ -90,6 +90,7 @@ impl World {
             .set("sasl.enabled.mechanisms", "OAUTHBEARER")
             // Time is made to pass in leaps.
             .set("connections.max.idle.ms", -1)
+            .set("auth.timeout.ms", 600_000)
             .set("oauth.tokens.without.tls", "true")
             .set("sasl.oauthbearer.jwks.endpoint.url", url)
             .set("sasl.oauthbearer.expected.issuer", ISSUER)

@@ -26,11 +26,16 @@ pub(super) fn enospc() -> io::Error {
 pub(super) struct FailNext {
     /// (calls that still succeed, errno)
     next: Option<(u64, i32)>,
+    /// Only calls on paths below it are counted and fail.
+    below: PathBuf,
 }
 
 impl FailNext {
     /// As [`FailNext::take`], noting the path that the error was answered for.
     pub(super) fn take_on(&mut self, path: &Path, hit: &mut Vec<PathBuf>) -> io::Result<()> {
+        if !path.starts_with(&self.below) {
+            return Ok(());
+        }
         let taken = self.take();
         if taken.is_err() {
             hit.push(path.to_path_buf());
@@ -144,6 +149,20 @@ impl SimDisk {
         self.inner.changed.notify_all();
     }
 
+    /// Lets a held sync go on; nothing if it has gone on.
+    pub fn release_held_sync(&self, number: u64) {
+        let faults = &mut self.inner.state.lock().faults;
+        if faults.held.contains(&number) {
+            faults.let_go.insert(number);
+        }
+        self.inner.changed.notify_all();
+    }
+
+    /// The number of the sync that has been held longest.
+    pub fn first_held_sync(&self) -> Option<u64> {
+        self.inner.state.lock().faults.held.first().copied()
+    }
+
     /// Blocks until `count` syncs are being held.
     pub fn wait_for_held_syncs(&self, count: usize) {
         let mut state = self.inner.state.lock();
@@ -212,6 +231,15 @@ impl SimDisk {
     /// The write after the next `skip` ones fails with `errno` and writes nothing.
     pub fn fail_write_after(&self, skip: u64, errno: i32) {
         self.inner.state.lock().faults.writes.next = Some((skip, errno));
+    }
+
+    /// The next write to a file below `dir` fails with `errno` and writes nothing; later ones of this kind
+    /// are looked for there, too.
+    pub fn fail_write_below(&self, dir: &Path, errno: i32) {
+        self.inner.state.lock().faults.writes = FailNext {
+            next: Some((0, errno)),
+            below: dir.to_path_buf(),
+        };
     }
 
     /// The read after the next `skip` ones fails with `errno`.
