@@ -8,11 +8,12 @@ from harness import ck, deliver, eventually, needs_confluent
 
 
 class Member:
-    """A consumer whose assignment can be asked for; it must be polled to take part."""
+    """A consumer whose assignment can be asked for; it must be polled to take part. Its session outlasts what a test
+    waits for: a partition that moves sooner was left, not lost."""
 
     def __init__(self, env, group, topic, **options):
         self.assigned = set()
-        self.consumer = env.consumer(group_id=group, session_timeout_ms=6000, heartbeat_interval_ms=500, **options)
+        self.consumer = env.consumer(group_id=group, session_timeout_ms=60000, heartbeat_interval_ms=500, **options)
         self.seen = []
         self.consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke)
 
@@ -55,7 +56,7 @@ def test_two_members_share_and_one_takes_over(env):
     poll_until(both, lambda: len(first.assigned) == 2 and len(second.assigned) == 2)
     assert first.assigned | second.assigned == {0, 1, 2, 3}
     second.consumer.close()
-    poll_until([first], lambda: first.assigned == {0, 1, 2, 3}, seconds=10)
+    poll_until([first], lambda: first.assigned == {0, 1, 2, 3})
 
 
 def test_cooperative_members_share(env):
@@ -83,7 +84,7 @@ def test_cooperative_members_share(env):
 MEMBER_IN_A_PROCESS = """
 import sys, confluent_kafka as ck
 address, group, topic = sys.argv[1:]
-consumer = ck.Consumer({"bootstrap.servers": address, "group.id": group, "session.timeout.ms": 6000,
+consumer = ck.Consumer({"bootstrap.servers": address, "group.id": group, "session.timeout.ms": 10000,
                         "heartbeat.interval.ms": 500, "auto.offset.reset": "earliest"})
 consumer.subscribe([topic], on_assign=lambda c, partitions: print("assigned", len(partitions), flush=True))
 while True:
@@ -92,7 +93,7 @@ while True:
 
 
 def test_crashed_member_is_replaced_after_its_session(env):
-    """A member gets SIGKILL: nobody says goodbye, its partitions move when its session has run out (6 s)."""
+    """A member gets SIGKILL: nobody says goodbye, its partitions move when its session has run out (10 s)."""
     topic = env.topic(partitions=4)
     group = env.fresh("g")
     process = subprocess.Popen(
@@ -105,9 +106,9 @@ def test_crashed_member_is_replaced_after_its_session(env):
         process.kill()
         process.wait()
         killed = time.monotonic()
-        poll_until([survivor], lambda: survivor.assigned == {0, 1, 2, 3}, seconds=20)
+        poll_until([survivor], lambda: survivor.assigned == {0, 1, 2, 3}, seconds=40)
         waited = time.monotonic() - killed
-        assert 3 < waited < 15, f"the partitions moved after {waited:.1f} s, the session lasts 6 s"
+        assert 5 < waited < 35, f"the partitions moved after {waited:.1f} s, the session lasts 10 s"
     finally:
         process.kill()
         process.wait()
