@@ -108,11 +108,11 @@ def test_open_transaction_still_times_out_after_a_kill(env):
     settings = {} if env.is_tidemark else {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 500}
     with env.private(settings) as broker:
         topic = env.topic()
-        producer = env.transactional(transaction_timeout_ms=3000)
+        producer = env.transactional(transaction_timeout_ms=10000)
         producer.begin_transaction()
         deliver(producer, topic, ["silent"])
         broker.restart_after_kill()
-        eventually(lambda: same(env.ends(topic), (2, 2)), seconds=30)
+        eventually(lambda: same(env.ends(topic), (2, 2)), seconds=45)
         assert env.values(topic) == []
         error = rejected(lambda: until_decided(lambda: producer.commit_transaction(10)))
         assert error.fatal() or error.txn_requires_abort(), error

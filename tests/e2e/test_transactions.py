@@ -105,7 +105,7 @@ def test_open_transaction_holds_back_plain_records_behind_it(env):
 def test_waiting_reader_gets_the_data_at_the_commit(env):
     """A reader that is parked at the last stable offset is woken by the commit, not by its poll interval."""
     topic = env.topic()
-    consumer = env.consumer(fetch_wait_max_ms=10000)
+    consumer = env.consumer(fetch_wait_max_ms=50000)
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     producer = env.transactional()
     producer.begin_transaction()
@@ -114,11 +114,11 @@ def test_waiting_reader_gets_the_data_at_the_commit(env):
     committed = threading.Timer(0.5, lambda: producer.commit_transaction(30))
     committed.start()
     started = time.monotonic()
-    message = consumer.poll(9)
+    message = consumer.poll(45)
     waited = time.monotonic() - started
     committed.join()
     assert message is not None and message.value() == b"held back"
-    assert waited < 5, f"it took {waited:.1f} s, the poll interval is 10 s"
+    assert waited < 25, f"it took {waited:.1f} s, the poll interval is 50 s"
 
 
 def test_raw_readers_see_aborted_records(env):
@@ -215,14 +215,14 @@ def test_silent_transaction_times_out(env):
     with env.private(settings):
         topic = env.topic()
         name = env.fresh("tx")
-        producer = env.transactional(name, transaction_timeout_ms=2000)
+        producer = env.transactional(name, transaction_timeout_ms=10000)
         producer.begin_transaction()
         started = time.monotonic()
         deliver(producer, topic, ["late"])
         assert env.ends(topic) == (0, 1)
-        eventually(lambda: same(env.ends(topic), (2, 2)), seconds=10)
+        eventually(lambda: same(env.ends(topic), (2, 2)), seconds=60)
         waited = time.monotonic() - started
-        assert 1.5 < waited < 5, f"aborted after {waited:.1f} s, the timeout is 2 s"
+        assert 8 < waited < 40, f"aborted after {waited:.1f} s, the timeout is 10 s"
         error = rejected(lambda: producer.commit_transaction(30))
         assert error.fatal() or error.txn_requires_abort(), error
         assert env.values(topic) == []
