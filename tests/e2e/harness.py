@@ -154,6 +154,21 @@ class Broker:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def refusal(config):
+    """What a client hears that is not let in; None if it is. To be slow is no refusal."""
+    heard = []
+    client = ck.Producer({**config, "error_cb": heard.append})
+    for _ in range(10):
+        try:
+            client.list_topics(timeout=3)
+            return None
+        except ck.KafkaException:
+            client.poll(0)
+            if heard:
+                return heard
+    raise AssertionError(f"neither let in nor refused: {config}")
+
+
 class OwnBroker:
     """A broker that stands in for the environment's, for the block. Whoever is one sets env and broker."""
 
@@ -178,6 +193,10 @@ class OwnBroker:
         assert not panics, f"the broker panicked: {panics[0]}"
         for secret in self.secrets:
             assert secret not in log, "a secret is in the log"
+
+    def refusal(self, options):
+        """What a client with these options hears that is not let in; None if it is."""
+        return refusal(self.env.config(**options))
 
 
 class ProduceAnswers:

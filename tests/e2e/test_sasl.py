@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import time
 
 from authority import Authority
 from harness import Broker, OwnBroker, Skip, ck, deliver, eventually, free_port, needs_confluent, needs_kcat
@@ -56,20 +57,6 @@ class Asking(OwnBroker):
         if self.authority:
             options["ssl_ca_location"] = str(self.authority.certificate)
         return options
-
-    def refusal(self, options):
-        """What a client hears that is not let in; None if it is. To be slow is no refusal."""
-        heard = []
-        client = ck.Producer(self.env.config(error_cb=heard.append, **options))
-        for _ in range(10):
-            try:
-                client.list_topics(timeout=3)
-                return None
-            except ck.KafkaException:
-                client.poll(0)
-                if heard:
-                    return heard
-        raise AssertionError(f"neither let in nor refused: {options}")
 
     def is_refused(self, options):
         """Whether it is for its password; it is let in otherwise."""
@@ -155,24 +142,25 @@ def test_strangers_are_refused_and_told_in_the_log(env):
 
 
 def test_sessions_are_renewed_under_a_transactional_load(env):
-    """Case A27 with a stock client: its session ends every two seconds, and it does not notice."""
+    """Case A27 with a stock client: its session ends every ten seconds, and it does not notice."""
     needs_confluent()
-    with Asking(env, "SASL_PLAINTEXT", **{"connections.max.reauth.ms": 2000}) as asking:
+    with Asking(env, "SASL_PLAINTEXT", **{"connections.max.reauth.ms": 10000}) as asking:
         options = asking.options("SCRAM-SHA-512")
         heard = []
         topic = env.fresh()
         producer = env.transactional(error_cb=heard.append, **options)
         wanted = []
-        for round in range(24):
+        until = time.monotonic() + 28
+        while time.monotonic() < until:
             producer.begin_transaction()
-            wanted.append(f"value {round}")
+            wanted.append(f"value {len(wanted)}")
             deliver(producer, topic, wanted[-1:])
             producer.commit_transaction(30)
             producer.poll(0.25)
         consumer = env.consumer(**options)
         consumer.subscribe([topic])
         read = []
-        eventually(lambda: read_more(consumer, read, len(wanted)), seconds=30)
+        eventually(lambda: read_more(consumer, read, len(wanted)), seconds=60)
         assert read == wanted
         assert not heard, heard
 
