@@ -189,25 +189,38 @@ fn run(args: &Args) -> Result<bool> {
     );
 
     let rss_max_mb = memory_mb(args.pid, "VmHWM:")?;
-    let (before_ms, during_ms, after_ms) = (p99(&mut quiet)?, p99(&mut abused)?, p99(&mut after)?);
+    let (before_ms, during_ms, after_ms) = (p99(&mut quiet), p99(&mut abused), p99(&mut after));
+    // A short time in which the disk stalled has no p99, which matters only where times count.
+    ensure!(
+        args.max_ratio.is_none() || before_ms.and(during_ms).and(after_ms).is_some(),
+        "nothing was measured"
+    );
     println!(
-        "honest producer, {} requests a second: p99 {before_ms:.2} ms before ({} requests, {resident_quiet} MB resident), \
-         {during_ms:.2} ms under abuse ({}), {after_ms:.2} ms after ({})",
+        "honest producer, {} requests a second: p99 {} ms before ({} requests, {resident_quiet} MB resident), \
+         {} ms under abuse ({}), {} ms after ({})",
         args.rate,
+        or_none(before_ms),
         quiet.len(),
+        or_none(during_ms),
         abused.len(),
+        or_none(after_ms),
         after.len()
     );
-    let ratio = during_ms / before_ms;
+    let ratio = during_ms
+        .zip(before_ms)
+        .map(|(during, before)| during / before);
     let survived = rss_max_mb <= args.max_rss_mb;
     println!(
-        "abuse: survived={} rss_max_mb={rss_max_mb} p99_ratio={ratio:.2}",
-        if survived { "yes" } else { "no" }
+        "abuse: survived={} rss_max_mb={rss_max_mb} p99_ratio={}",
+        if survived { "yes" } else { "no" },
+        or_none(ratio)
     );
     if !survived {
         eprintln!("the broker's memory may be {} MB", args.max_rss_mb);
     }
-    let fast = args.max_ratio.is_none_or(|most| ratio <= most);
+    let fast = args
+        .max_ratio
+        .is_none_or(|most| ratio.is_some_and(|ratio| ratio <= most));
     if !fast {
         eprintln!(
             "the producer was more than {:?} times slower",
@@ -274,11 +287,15 @@ impl Producer {
     }
 }
 
-fn p99(latencies: &mut [Duration]) -> Result<f64> {
+/// In milliseconds; none of nothing.
+fn p99(latencies: &mut [Duration]) -> Option<f64> {
     latencies.sort_unstable();
     let at = (latencies.len() * 99).div_ceil(100).saturating_sub(1);
-    let found = latencies.get(at).context("nothing was measured")?;
-    Ok(found.as_secs_f64() * 1_000.0)
+    Some(latencies.get(at)?.as_secs_f64() * 1_000.0)
+}
+
+fn or_none(number: Option<f64>) -> String {
+    number.map_or_else(|| "none".to_owned(), |number| format!("{number:.2}"))
 }
 
 /// A line of what Linux tells of a process, in MB.
