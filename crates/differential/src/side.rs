@@ -18,12 +18,12 @@ use crate::script::Line;
 use crate::steps::{Step, StepKind};
 use crate::tree::Tree;
 
-/// How long a request may take that is not meant to be answered late.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a request may take that is not meant to be answered late. A line that meets silence names less.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a client would go on repeating a request that is answered with a transient code.
 const RETRIES_FOR: Duration = Duration::from_secs(15);
 /// Time for a broker to take a request of one connection before the next one's is sent.
-const HEAD_START: Duration = Duration::from_millis(250);
+const HEAD_START: Duration = Duration::from_millis(1_500);
 
 /// COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 /// CONCURRENT_TRANSACTIONS: clients repeat the request.
@@ -180,7 +180,7 @@ impl Side {
             let body = build(line, version, &self.env)?;
             let (name, id) = self.send(line, &body)?;
             let outcome = if body.is_answered {
-                self.outcome(&name, id, &body)?
+                self.outcome(&name, id, &body, patience(line)?)?
             } else {
                 self.after_silence(&name)?
             };
@@ -203,18 +203,24 @@ impl Side {
         }
     }
 
-    fn outcome(&mut self, connection: &str, id: i32, body: &Body) -> Result<Outcome> {
+    fn outcome(
+        &mut self,
+        connection: &str,
+        id: i32,
+        body: &Body,
+        patience: Duration,
+    ) -> Result<Outcome> {
         let connection = self
             .connections
             .get_mut(connection)
             .context("an open connection")?;
-        Ok(match connection.receive(Some(id), PATIENCE) {
+        Ok(match connection.receive(Some(id), patience) {
             Received::Frame(frame) => answered(body, frame),
             Received::Closed => Outcome::Said("the connection is closed".to_owned()),
             Received::Nothing => {
                 // Nothing that follows on it would be answered either.
                 connection.give_up();
-                Outcome::Said(format!("no answer within {PATIENCE:?}"))
+                Outcome::Said(format!("no answer within {patience:?}"))
             }
         })
     }
@@ -246,7 +252,12 @@ impl Side {
             .started
             .remove(name)
             .with_context(|| format!("nothing was started as {name}"))?;
-        let outcome = self.outcome(&started.connection, started.correlation_id, &started.body)?;
+        let outcome = self.outcome(
+            &started.connection,
+            started.correlation_id,
+            &started.body,
+            patience(line)?,
+        )?;
         if let Outcome::Tree(tree) = &outcome {
             let mut as_sent = started.line;
             as_sent.bind.clone_from(&line.bind);
@@ -261,10 +272,9 @@ impl Side {
     /// `raw HEX [patience=ms]`: bytes without a header of ours.
     fn raw(&mut self, line: &Line) -> Result<Answer> {
         let bytes = hex(&line.words.concat())?;
-        let patience = Duration::from_millis(line.number("patience", 2_000)?);
         let (_, connection) = self.connection(line)?;
         connection.send_bytes(&bytes);
-        let said = match connection.receive(None, patience) {
+        let said = match connection.receive(None, patience(line)?) {
             Received::Frame(frame) => format!("a frame: {frame:?}"),
             Received::Closed => "the connection is closed".to_owned(),
             Received::Nothing => "nothing, and the connection stays open".to_owned(),
@@ -340,6 +350,12 @@ impl Side {
         self.env.drawn.insert(name.clone(), drawn);
         Ok(())
     }
+}
+
+/// `patience=ms`: how long the answer of this line is waited for.
+fn patience(line: &Line) -> Result<Duration> {
+    let default = u64::try_from(PATIENCE.as_millis())?;
+    Ok(Duration::from_millis(line.number("patience", default)?))
 }
 
 fn between() -> Answer {

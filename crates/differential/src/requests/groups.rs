@@ -68,7 +68,7 @@ pub fn join(line: &Line, version: i16, env: &Env) -> Result<Body> {
         .with_protocol_type(text(line.get("type").unwrap_or("consumer")))
         .with_protocols(protocols);
     if version >= 1 {
-        request = request.with_rebalance_timeout_ms(line.number("rebalance", 5_000)?);
+        request = request.with_rebalance_timeout_ms(line.number("rebalance", 20_000)?);
     }
     if version >= 5 {
         request = request.with_group_instance_id(member.instance);
