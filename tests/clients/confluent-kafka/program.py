@@ -177,7 +177,7 @@ def connect():
     log = logging.getLogger("librdkafka")
     log.addHandler(Log())
     log.propagate = False
-    client, deadline = Producer({**BASE, "logger": log}), time.monotonic() + 6
+    client, started = Producer({**BASE, "logger": log}), time.monotonic()
     while True:
         try:
             client.list_topics(timeout=1)
@@ -186,7 +186,8 @@ def connect():
             client.poll(0)
             if failures:
                 raise KafkaException(failures[0]) from None
-            if time.monotonic() > deadline:
+            # A client that is slow says nothing.
+            if time.monotonic() > started + (6 if logged else 30):
                 raise RuntimeError(f"{logged[-1]} (in its log)" if logged else "neither error nor log") from None
 
 
