@@ -20,6 +20,17 @@ pub fn config(address: &str) -> ClientConfig {
     config
 }
 
+/// Settings of an idempotent producer that has many small batches in flight and gives none of them up.
+pub fn many_batches_in_flight(mut config: ClientConfig) -> ClientConfig {
+    config
+        .set("enable.idempotence", "true")
+        .set("max.in.flight.requests.per.connection", "5")
+        .set("linger.ms", "1")
+        .set("batch.num.messages", "20")
+        .set("message.timeout.ms", "0");
+    config
+}
+
 /// # Errors
 /// When a topic cannot be made.
 pub fn create_topics(address: &str, topics: &[NewTopic<'_>], limit: Duration) -> Result<()> {

@@ -230,11 +230,13 @@ impl SimDisk {
 
     /// The write after the next `skip` ones fails with `errno` and writes nothing.
     pub fn fail_write_after(&self, skip: u64, errno: i32) {
-        self.inner.state.lock().faults.writes.next = Some((skip, errno));
+        self.inner.state.lock().faults.writes = FailNext {
+            next: Some((skip, errno)),
+            below: PathBuf::new(),
+        };
     }
 
-    /// The next write to a file below `dir` fails with `errno` and writes nothing; later ones of this kind
-    /// are looked for there, too.
+    /// The next write to a file below `dir` fails with `errno` and writes nothing.
     pub fn fail_write_below(&self, dir: &Path, errno: i32) {
         self.inner.state.lock().faults.writes = FailNext {
             next: Some((0, errno)),

@@ -12,6 +12,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Message};
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, PurgeConfig, ThreadedProducer};
+use tidemark_examples::clients;
 use tidemark_examples::transaction::{Remedy, decided, remedy, wait_for_deliveries};
 use tidemark_histcheck::history::Event;
 
@@ -98,13 +99,7 @@ impl Sender {
 
     fn idempotent(shared: &Arc<Shared>, name: String) -> Result<Sender> {
         shared.introduce(&name, None, None);
-        let producer = shared
-            .config()
-            .set("enable.idempotence", "true")
-            .set("max.in.flight.requests.per.connection", "5")
-            .set("linger.ms", "1")
-            .set("batch.num.messages", "20") // many batches in flight
-            .set("message.timeout.ms", "0")
+        let producer = clients::many_batches_in_flight(shared.config())
             .create_with_context(Reports(shared.clone()))?;
         Ok(Sender {
             name,

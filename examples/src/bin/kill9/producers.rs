@@ -14,6 +14,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Message};
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, PurgeConfig, ThreadedProducer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use tidemark_examples::clients;
 use tidemark_examples::ledger::{Outcome, TxnId};
 use tidemark_examples::transaction::{Remedy, decided, remedy, wait_for_deliveries};
 
@@ -80,13 +81,7 @@ pub(super) fn write_idempotent(
     index: usize,
     mut random: StdRng,
 ) -> Result<()> {
-    let producer: ThreadedProducer<Reports> = shared
-        .config()
-        .set("enable.idempotence", "true")
-        .set("max.in.flight.requests.per.connection", "5")
-        .set("linger.ms", "1")
-        .set("batch.num.messages", "20") // many batches in flight
-        .set("message.timeout.ms", "0")
+    let producer: ThreadedProducer<Reports> = clients::many_batches_in_flight(shared.config())
         .create_with_context(Reports(shared.clone()))?;
     while shared.writing() {
         for _ in 0..random.random_range(1..20) {
